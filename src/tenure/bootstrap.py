@@ -83,7 +83,7 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
         raise UnknownStore(f"{shown_address(url)!r} is no store URL; {_EXAMPLES}")
     opener = _opener(scheme.lower())
     if patience is not None and opener is open_sqlite:
-        opener = partial(open_sqlite, patience=patience)
+        opener = partial(open_sqlite, busy_timeout_s=patience)
     store = opener(url)
     warn_unless_durable(store)
     return store
@@ -144,14 +144,14 @@ def open_file(url: str) -> OpenStore:
     return FileStore(_path(url))
 
 
-def open_sqlite(url: str, patience: float | None = None) -> OpenStore:
+def open_sqlite(url: str, busy_timeout_s: float | None = None) -> OpenStore:
     try:
         from tenure.stores.sqlite import SQLiteStore
     except ModuleNotFoundError as error:
         raise UnknownStore(
             f"sqlite stores need the package {error.name!r}: pip install {error.name}"
         ) from error
-    return SQLiteStore(_path(url), patience=patience)
+    return SQLiteStore(_path(url), busy_timeout_s=busy_timeout_s)
 
 
 def open_postgres(url: str) -> OpenStore:

@@ -191,7 +191,7 @@ _VALUES_CAREFULLY: dict[str, tuple[Any, ...]] = {
     "keep_run_of_delivery": (WAITING[0],),
     "lock_deliveries": (WAITING,),
     "lock_following": (WAITING,),
-    "lock_mourned": ([2001, 2002],),
+    "lock_failing_runs": ([2001, 2002],),
     "put_deliveries": (_text([_SETTLED]), [10]),
     "unblock_heads": ([10], ["hook"]),
     "block_all_but_head": (10, "hook"),

@@ -57,7 +57,7 @@ def test_settings_of_ours_are_taken_out_wherever_they_stand(before: str, after: 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql://a,b,c/db?port=1,2", "2 port numbers to 3 hosts"),
+        ("postgresql://a,b,c/db?port=1,2", "2 port numbers for 3 hosts"),
         ("postgresql://[::1/db", r"looking for matching \"]\" in IPv6 host address"),
         ("postgresql://db/x?colour=red", "colour"),
         ("postgresql://db:54x2/x", "a port is a number from 1 to 65535"),

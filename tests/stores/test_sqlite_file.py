@@ -83,7 +83,7 @@ def held(path: Path, how: str = "begin exclusive") -> Iterator[apsw.Connection]:
 
 
 async def test_calls_that_wait_behind_one_another_give_up_together(path: Path) -> None:
-    async with SQLiteStore(path, patience=1.0) as store:
+    async with SQLiteStore(path, busy_timeout_s=1.0) as store:
         await store.create_run(new_run())
         with held(path):
             began = monotonic()

@@ -114,7 +114,7 @@ async def test_settling_that_was_rolled_back_is_done_when_it_is_sent_again(
 async def test_what_is_forgotten_is_read(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenure.stores.sqlite.outbox._MOST", 1)
+    monkeypatch.setattr("tenure.stores.sqlite.outbox._MAX_CACHED", 1)
     for _ in range(3):
         await create(store, callbacks=(HOOK,))
     held = await store.claim_deliveries("ours")

@@ -84,7 +84,7 @@ def test_relative_path_in_a_folder_that_is_gone_is_refused(
     gone.rmdir()
     url = f"{kind.removesuffix('//')}runs"
     for ask in (open_store, not_there_yet):
-        with pytest.raises(StoreUnavailable, match=r"working directory.*whole path"):
+        with pytest.raises(StoreUnavailable, match=r"working directory.*absolute path"):
             ask(url)
 
 

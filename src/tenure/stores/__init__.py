@@ -1,4 +1,4 @@
-"""Adapters of the store ports. Each states its own means; sameness is the contract suite's job.
+"""Adapters of the store ports; the contract suite checks that they behave alike.
 
-``document`` and ``lease_clock`` belong to no store: they are for those that others write, too.
+``document`` and ``lease_clock`` are also for stores outside this package.
 """

@@ -1,11 +1,9 @@
-"""A run as one value, for stores that read and replace whole values: key-value services, object
+"""A run as one value, for stores that compare and swap whole values: key-value services, object
 stores, a table with a version column.
 
-Everything such a store has to decide is here. What is left to it: keep bytes, replace them only if
-they are still those that were read, number the runs, and say what time it is.
-
-A document is rewritten with every update. For runs of thousands of hosts keep rows instead, as
-``stores.sqlite`` does, and ask ``model.decide`` for what changes.
+All decisions are made here. The store keeps bytes, replaces them only if they are unchanged since
+they were read, numbers the runs, and supplies the time. A document is rewritten with every update:
+for runs of thousands of hosts keep rows instead, as ``stores.sqlite`` does with ``model.decide``.
 """
 
 from __future__ import annotations
@@ -29,24 +27,24 @@ _NEWEST = 1 << 62
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run and what surrounds its record. Never changed, only followed by another.
+    """One run, its lease and its definition; immutable.
 
     ``Instant`` is the store's clock: ``LeaseClock(SystemClock()).read()`` if all its users share
-    one machine. A service of several machines must tell the time itself, or a lease of one machine
-    would look expired on every other: ``Instant(now, BootTime("service", nanoseconds))``.
+    one machine. A service of several machines must supply the time itself, or a lease taken on one
+    machine would look expired on the others: ``Instant(now, BootTime("service", nanoseconds))``.
     """
 
     snapshot: RunSnapshot
     number: int
-    """Place in the order of creation: rises from run to run and is never given twice."""
+    """Place in the order of creation: increasing and never reused."""
     update_ids: tuple[str, ...]
-    """``update_ids[v - 1]`` made version ``v``: by it a repetition is recognised."""
+    """``update_ids[v - 1]`` made version ``v``; identifies a repeated update."""
     lease_until: LeaseEnd | None = None
     definition: str | None = None
 
     @classmethod
     def born(cls, new: NewRun, instant: Instant, number: int) -> Self:
-        """For ``create_run``, if the id is free. ``receipt(1)`` is the answer."""
+        """For ``create_run``, if the id is free; answer with ``receipt(1)``."""
         new = storable(new.snapshot.run_id, new)
         return cls(
             snapshot=create(new, instant.now),
@@ -57,12 +55,12 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
     def created_again(self, new: NewRun) -> Receipt:
-        """For ``create_run``, if the id is taken: the first answer once more, or a refusal."""
+        """For ``create_run``, if the id is taken: the first answer again, or ``RunExists``."""
         check_repeated(self.snapshot, self.update_ids[0], new)
         return self.receipt(1)
 
     def updated(self, update: Update, instant: Instant) -> tuple[Self, Receipt]:
-        """For ``update_run``. The very same document means: nothing to write."""
+        """For ``update_run``. If the same document comes back, there is nothing to write."""
         applied = apply(
             self.snapshot,
             storable(update.run_id, update),
@@ -84,11 +82,9 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return after, after.receipt(applied.version)
 
     def seen(self, instant: Instant) -> RunSnapshot:
-        """For ``get_run``: the record, and whether its owner is lost now."""
+        """For ``get_run``: the record, marked if its owner's lease has expired."""
         return present(
-            self.snapshot,
-            lease_live=self._is_live(instant),
-            expires_at=shown(self.lease_until),
+            self.snapshot, lease_live=self._is_live(instant), expires_at=shown(self.lease_until)
         )
 
     def receipt(self, version: int) -> Receipt:
@@ -99,7 +95,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @staticmethod
     def decode(data: bytes) -> RunDocument:
-        """``StoreIncompatible`` for what a newer Tenure wrote, or no Tenure did."""
+        """``StoreIncompatible`` for data of a newer Tenure or of another program."""
         return decode_versioned(_documents, data)
 
     def _is_live(self, instant: Instant) -> bool:
@@ -122,7 +118,7 @@ def newest_page(
     cursor: str | None,
     instant: Instant,
 ) -> Page[RunSummary]:
-    """For ``list_runs`` where the service cannot search: of all documents those asked for."""
+    """For ``list_runs`` where the service cannot search: filters and sorts all documents."""
     (before,) = decode_cursor("runs", cursor, 1) if cursor else (_NEWEST,)
     limit = bounded_limit(limit)
     matching = (one for one in documents if one.number < before and where.matches(one.snapshot))

@@ -1,16 +1,14 @@
 """Runs as files: one append-only journal per run, for small histories on one machine.
 
-A small example of what a store needs: ``model`` decides (``create``, ``apply``), and here are
-atomicity and memory. It keeps records, history and definitions. It has no leases, hence no workers
-and no takeover; no outbox, hence callbacks are best effort; listing looks at every file.
+A small example of a store: ``model`` decides (``create``, ``apply``), this module persists. It has
+no leases, hence no workers and no takeover; no outbox, hence callbacks are best effort; listing
+reads every file.
 
 A journal is one line per version: length, checksum, JSON. A write locks the directory, reads what
-other processes appended, appends one line and syncs. Reading takes no lock: a line that is not
-complete yet is no line. So a write that was cut short never happened, and the next one replaces
-it; damage elsewhere is an error that names the file.
-
-Whether a run's process lives is told by a lock (``flock``) on its journal, which the operating
-system takes away when the process ends. It needs a local file system, no network share.
+other processes appended, appends one line and syncs. Reading takes no lock and ignores an
+incomplete last line, which the next write replaces; damage elsewhere is an error that names the
+file. A live process holds a lock (``flock``) on the journals of its runs. It needs a local file
+system, no network share.
 """
 
 from __future__ import annotations
@@ -69,9 +67,9 @@ T = TypeVar("T")
 
 SCHEMA = 1
 LOCK_TIMEOUT_S = 10.0
-"""Others hold the directory's lock for as long as one write takes to reach the disk."""
+"""A process holds the directory's lock only while one write reaches the disk."""
 MAX_REPLAYED_RUNS = 256
-"""Kept in memory as replayed; the others are read again when asked for."""
+"""Journals kept in memory; others are read again."""
 
 _RETRY_PAUSE_S = 0.002
 _SUFFIX = ".journal"
@@ -87,7 +85,7 @@ _ADVICE = {
     ),
     **dict.fromkeys(
         (errno.EEXIST, errno.ENOTDIR),
-        "a file store is a directory: name one that is there or can be made; a database file is "
+        "a file store is a directory: name one that exists or can be created; a database file is "
         "sqlite:///path",
     ),
 }
@@ -96,15 +94,15 @@ _pause = threading.Event().wait
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: the write as it was accepted, when, and what came of it. So replaying asks no
-    clock and judges nothing."""
+    """One line: the accepted write, its time and its result, so that replay needs no clock and no
+    checks."""
 
     schema: int
     version: int
     fence: int
     at: datetime
     order: int = 0
-    """Place of the run among all runs; of its creation only."""
+    """Place of the run among all runs; only set on its creation."""
     write: Write
 
 
@@ -112,7 +110,6 @@ _records = msgspec.json.Decoder(Record)
 
 
 def _record(run: RunSnapshot, write: Write, at: datetime, order: int = 0) -> Record:
-    """``run`` is what came of the write."""
     return Record(
         schema=SCHEMA, version=run.version, fence=run.fence, at=at, order=order, write=write
     )
@@ -121,10 +118,9 @@ def _record(run: RunSnapshot, write: Write, at: datetime, order: int = 0) -> Rec
 class FileStore:
     """``RunStateStore``, ``EventLog``, ``Definitions`` and ``LiveRuns`` in a directory.
 
-    For one machine and small histories: no workers, no leases that expire, no durable callbacks.
-    Any number of processes of one user may share the directory. A run born with an owner counts as
-    live for as long as the store object that created it is open and its process exists; the
-    seconds of the lease it asked for play no part.
+    Any number of processes of one user may share the directory. A run created with an owner is live
+    while the store object that created it is open and its process exists; the seconds of its lease
+    have no effect.
     """
 
     durable = True
@@ -132,7 +128,7 @@ class FileStore:
     def __init__(self, directory: str | os.PathLike[str], clock: Clock | None = None) -> None:
         self._directory = absolute(directory)
         self._clock = clock or SystemClock()
-        # All below is used in this one thread only.
+        # Everything below is used in this thread only.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tenure-file")
         self._journals: OrderedDict[str, _Journal] = OrderedDict()
         self._listed: dict[str, _Row] = {}
@@ -173,8 +169,8 @@ class FileStore:
         return await self._in_thread(lambda: self._is_live(run_id))
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the runs this store holds: those that have
-        not ended are dead from here on, and reconcile ends them once this process is gone."""
+        """Finish pending calls, then release the runs this store holds: reconcile ends those that
+        have not ended."""
         await asyncio.to_thread(self._thread.shutdown)
         for run_id in list(self._held):
             self._let_go(run_id)
@@ -195,7 +191,7 @@ class FileStore:
         with self._locked() as directory_fd:
             with suppress(RunNotFound), self._opened(run_id, os.O_RDWR) as seen:
                 check_repeated(seen.run, seen.journal.update_ids[0], new)
-                # Its first writer may have died before it was durable.
+                # Its first writer may have died before the sync.
                 _sync(seen.fd)
                 os.fsync(directory_fd)
                 return receipt(seen.run, 1)
@@ -239,7 +235,7 @@ class FileStore:
             applied = apply(seen.run, update, at=at, circumstances=circumstances)
             run = applied.snapshot
             if applied.effect is None:
-                _sync(seen.fd)  # what made it so may not be durable yet
+                _sync(seen.fd)  # the update that is repeated may not be durable yet
             else:
                 accepted = replace(update, effect=applied.effect, if_unowned=None)
                 written = _record(run, accepted, run.updated_at or at)
@@ -249,7 +245,7 @@ class FileStore:
             return receipt(run, applied.version)
 
     def _hold(self, run_id: str) -> None:
-        """Until the run has no owner any more, the store is closed or the process ends."""
+        """Lock the journal until the run has no owner, the store closes or the process ends."""
         fd = self._held[run_id] = os.open(self._path(run_id), os.O_RDONLY | os.O_CLOEXEC)
         _lock(fd, fcntl.LOCK_EX)
 
@@ -298,8 +294,7 @@ class FileStore:
         )
 
     def _rows(self) -> Iterator[_Row]:
-        """A run whose file is damaged is left out, with one warning: it must not keep all others
-        from being seen."""
+        """All runs but those with a damaged file, which are logged once."""
         with _reported(self._directory):
             names = os.listdir(self._directory)
         for run_id in filter(None, map(_run_of, names)):
@@ -324,7 +319,7 @@ class FileStore:
             tie = int(sha256(run_id.encode()).hexdigest()[:15], 16)
             identity = (seen.journal.inode, seen.journal.end)
             row = _Row((seen.journal.order, tie), summarize(run), identity)
-        if run.owner_id is None:  # whether an owner lives is a fact of the moment
+        if run.owner_id is None:  # an owner may die without the file changing
             self._listed[run_id] = row
         return row
 
@@ -332,12 +327,9 @@ class FileStore:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """While no other process writes: the directory's descriptor."""
+        """The directory's descriptor, locked against other processes."""
         give_up_at = monotonic() + LOCK_TIMEOUT_S
-        with (
-            _reported(self._directory),
-            _open(self._directory, os.O_RDONLY | os.O_DIRECTORY) as fd,
-        ):
+        with _reported(self._directory), _open(self._directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
             while not _lock(fd, fcntl.LOCK_EX):
                 if monotonic() > give_up_at:
                     raise StoreUnavailable(
@@ -350,14 +342,14 @@ class FileStore:
 
     @contextmanager
     def _opened(self, run_id: str, flags: int = os.O_RDONLY) -> Iterator[_Seen]:
-        """The run's journal, read to its end. ``RunNotFound``."""
+        """The run's journal, replayed to its end. ``RunNotFound``."""
         path = self._path(run_id)
         with _reported(path):
             try:
                 fd = os.open(path, flags | os.O_CLOEXEC)
             except FileNotFoundError:
                 self._journals.pop(run_id, None)
-                os.stat(self._directory)  # a store that is gone has not lost one run
+                os.stat(self._directory)  # a missing store is another error
                 raise RunNotFound(run_id) from None
             try:
                 is_held, journal = _is_held(fd), self._journal(run_id)
@@ -365,8 +357,8 @@ class FileStore:
                 run = journal.run
                 if run is None:  # its creation was cut short
                     raise RunNotFound(run_id)
-                # Held before the first line and until after the last: so an owner without a lock,
-                # neither before reading nor after it, is gone.
+                # The owner locks before its first line and unlocks after its last: without a lock
+                # both before and after this read, it is gone.
                 is_live = run.owner_id is not None and (is_held or _is_held(fd))
                 yield _Seen(fd, journal, run, is_live)
             finally:
@@ -387,18 +379,15 @@ class FileStore:
 
 
 class _Row(NamedTuple):
-    """Of a list."""
-
     place: tuple[int, int]
-    """Unique and never changing, so a page border stays where it is."""
+    """Unique and constant: the cursor of a page."""
     summary: RunSummary
     identity: tuple[int, int]
-    """Of the file: its inode and size."""
+    """Inode and size of the file."""
 
 
 class _Journal:
-    """One run's file, and the run that comes of reading it. What was read once is kept: later
-    looks read only what was appended since, by whichever process."""
+    """One run's file, replayed. Later calls read only the lines appended since."""
 
     def __init__(self, path: Path, run_id: str) -> None:
         self._path = path
@@ -410,10 +399,11 @@ class _Journal:
         self.inode = 0
         self.order = 0
         self.update_ids: list[str] = []
-        """By version, and where its line starts."""
+        """By version."""
         self._starts: list[int] = []
+        """By version: the offset of its line."""
         self.end = 0
-        """Of the complete lines."""
+        """End of the complete lines."""
 
     def catch_up(self, fd: int) -> None:
         status = os.fstat(fd)
@@ -425,8 +415,8 @@ class _Journal:
             self._take(written, self._replayed(written), len(line) + 1)
 
     def append(self, fd: int, written: Record, run: RunSnapshot) -> None:
-        """One more line, durable, of which ``run`` comes. All or nothing: what a crash left of
-        another is cut off first; if ours fails it is taken back, or is cut off next time."""
+        """One more durable line, all or nothing: the incomplete line of a crash is cut off first;
+        if ours fails it is removed, or cut off by the next write."""
         line, end = frame(encode(written)), self.end
         try:
             status = os.fstat(fd)
@@ -438,20 +428,20 @@ class _Journal:
             _sync(fd)
             self.inode = status.st_ino
         except BaseException:
-            self._forget()  # what reached the disk is unknown now; the next look reads it again
+            self._forget()  # it is unknown what reached the disk
             with suppress(OSError):
                 os.ftruncate(fd, end)
             raise
         self._take(written, run, len(line))
 
     def applied_id(self, base_version: int | None) -> str | None:
-        """Which update was written on that base."""
+        """The id of the update written on that base."""
         if base_version is None or not 0 <= base_version < len(self.update_ids):
             return None
         return self.update_ids[base_version]
 
     def records(self, fd: int, first: int) -> Iterator[Record]:
-        """Again, from version ``first`` on."""
+        """From version ``first`` on."""
         starts = self._starts[max(first, 1) - 1 :]
         if starts:
             for start, line in zip(starts, _lines(fd, starts[0]), strict=False):
@@ -471,7 +461,7 @@ class _Journal:
         )
 
     def _replayed(self, written: Record) -> RunSnapshot:
-        """The run after that line. Nothing is judged: it was, before it was written."""
+        """The run after that line; checks were made when it was written."""
         write, version = written.write, len(self._starts) + 1
         try:
             if isinstance(write, NewRun):
@@ -498,12 +488,12 @@ class _Journal:
 
 
 class _Seen(NamedTuple):
-    """A run's journal, open and read."""
+    """A run's journal, open and replayed."""
 
     fd: int
     journal: _Journal
     run: RunSnapshot
-    """The store's own memory: ``copied`` before it leaves."""
+    """Shared with the cache: copy it before returning it."""
     is_live: bool
 
 
@@ -512,13 +502,13 @@ def frame(payload: bytes) -> bytes:
 
 
 def unframe(line: bytes) -> bytes | None:
-    """The payload of a line (without its end); ``None`` if anything about it is wrong."""
+    """The payload of a line without its newline; ``None`` if length or checksum do not match."""
     payload = line[_HEADER_BYTES:]
     return payload if frame(payload)[:-1] == line else None
 
 
 def _lines(fd: int, start: int) -> list[bytes]:
-    """The complete ones: an end is written last."""
+    """The complete ones: a newline is written last."""
     with open(fd, "rb", closefd=False) as file:
         file.seek(start)
         return file.read().split(b"\n")[:-1]
@@ -539,7 +529,7 @@ def _events_of(written: Record) -> Iterator[RecordedEvent]:
 
 
 def _root(run_id: str, runs: Mapping[str, RunSummary]) -> str:
-    """The run that its chain of retries begins with."""
+    """The first run of its chain of retries."""
     seen: set[str] = set()
     while run_id not in seen and run_id in runs and (retried := runs[run_id].retry_of) is not None:
         seen.add(run_id)
@@ -548,20 +538,19 @@ def _root(run_id: str, runs: Mapping[str, RunSummary]) -> str:
 
 
 def _file_name(run_id: str) -> str:
-    """Run ids make good file names, except where upper and lower case are one: so a few digits of
-    the id's hash are added."""
+    """The id, and digits of its hash for file systems that ignore case."""
     return f"{run_id}.{sha256(run_id.encode()).hexdigest()[:8]}{_SUFFIX}"
 
 
 def _run_of(name: str) -> str | None:
-    """``None`` for a file that is not this store's."""
+    """``None`` for another program's file."""
     run_id = name.removesuffix(_SUFFIX).rpartition(".")[0]
     return run_id if run_id and name == _file_name(run_id) else None
 
 
 def _make_directory(path: Path) -> None:
-    """If it is not there. Nothing above it is made: a path with a typo would look like a healthy
-    store without runs. A new one is durable before anything in it is."""
+    """Create it durably if missing, but not its parents: a path with a typo would look like an
+    empty store."""
     with _reported(path):
         if path.is_dir():
             return
@@ -578,7 +567,7 @@ def _make_directory(path: Path) -> None:
 
 @contextmanager
 def _reported(path: Path) -> Iterator[None]:
-    """Name the file and what to do about it, instead of letting the system's error through."""
+    """``StoreUnavailable`` with the file and a hint instead of the system's error."""
     try:
         yield
     except OSError as error:
@@ -607,7 +596,7 @@ def _lock(fd: int, how: int) -> bool:
 
 
 def _is_held(fd: int) -> bool:
-    """Through another descriptor, by this process or another."""
+    """Whether another descriptor, of this process or another, has it locked."""
     if _lock(fd, fcntl.LOCK_SH):
         fcntl.flock(fd, fcntl.LOCK_UN)
         return False
@@ -615,7 +604,7 @@ def _is_held(fd: int) -> bool:
 
 
 def _sync(fd: int) -> None:
-    """Down to the medium. macOS' ``fsync`` stops at the drive's cache."""
+    """To the medium: macOS' ``fsync`` stops at the drive's cache."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None:
         os.fsync(fd)

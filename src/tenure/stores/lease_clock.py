@@ -1,15 +1,10 @@
 """Expiry by the machine's boot-time clock, for stores whose users share one machine.
 
-The wall clock never decides: it may be set back while a lease runs. The pause before a callback's
-next attempt is measured in the same way.
+The wall clock never decides, because it may be set back while a lease runs.
 
-A lease of another boot is over for certain, not merely past its end. What these stores keep is
-shared by the processes of one kernel at a time: memory is, and so is a database whose write-ahead
-log has its index in shared memory. Whoever wrote under another boot id has ended with that boot, or
-writes to another copy of the file; here nobody will renew. So also a careful claim, that leaves
-leases alone which merely ran out, takes it at once. The proof is in this store's lease, not in the
-owner's name: machines that were cloned share their names, and a store that several machines use
-must not conclude from a foreign boot id that its owner is gone.
+A lease of another boot is proof that its owner is gone: only processes of one kernel share these
+stores (memory, or a database whose write-ahead log has its index in shared memory). So even a claim
+that excludes expired leases takes it. A store of several machines must not draw that conclusion.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ _BILLION = 1_000_000_000
 
 
 class LeaseEnd(NamedTuple):
-    """When a lease ends: by the clock that decides, and as people are told."""
+    """When a lease ends: by the clock that decides, and by the wall clock for display."""
 
     boot_id: str
     nanoseconds: int
@@ -32,7 +27,7 @@ class LeaseEnd(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """One reading of both clocks, for all that one transaction decides."""
+    """One reading of both clocks, for all decisions of one transaction."""
 
     now: datetime
     boot: BootTime
@@ -46,11 +41,11 @@ class Instant(NamedTuple):
         )
 
     def rest(self, seconds: float) -> LeaseEnd:
-        """When to try again: at once at the soonest, in a year at the latest."""
+        """When a callback may be retried, limited to the range of a lease."""
         return self.until(min(max(seconds, 0.0), MAX_LEASE_SECONDS))
 
     def extended(self, end: LeaseEnd | None, seconds: float) -> LeaseEnd:
-        """``seconds`` from now, or as it was if that is later: renewing never shortens."""
+        """``seconds`` from now, or ``end`` if that is later: renewing never shortens."""
         until = self.until(seconds)
         kept = end is not None and self.is_live(end) and end.nanoseconds > until.nanoseconds
         return end if kept and end is not None else until
@@ -64,7 +59,7 @@ class Instant(NamedTuple):
         )
 
     def rebooted_since(self, end: LeaseEnd | None) -> bool:
-        """Whoever held this lease cannot come back to it."""
+        """Its owner is gone for certain."""
         return end is not None and end.boot_id != self.boot.boot_id
 
 

@@ -1,9 +1,7 @@
-"""The store that lives and dies with its process: for tests, trying out, and ``tracking`` off.
+"""A store in the memory of one process: for tests, trials, and ``tracking`` off.
 
-It is a real store, not a fake: all protocols, all rules, the whole contract suite. What it keeps
-are plain dictionaries; what may be done with them ``model`` decides. One lock guards them; every
-method does its work in one piece under it, so the store may be used from several threads and event
-loops. Nothing leaves it but copies.
+It implements every protocol but ``Upkeep`` and passes the whole contract suite. ``model`` decides;
+one lock guards the dictionaries, so several threads and event loops may use it. It returns copies.
 """
 
 from __future__ import annotations
@@ -22,13 +20,7 @@ from msgspec.structs import replace
 
 from tenure.model.codec import copied, storable
 from tenure.model.decide import Circumstances, apply, waits_for_approval
-from tenure.model.errors import (
-    DeliveryNotFound,
-    LeaseLost,
-    RunNotFound,
-    StoreRejected,
-    TenureError,
-)
+from tenure.model.errors import DeliveryNotFound, LeaseLost, RunNotFound, StoreRejected, TenureError
 from tenure.model.leases import (
     OLDEST_EVERY,
     Beginning,
@@ -101,13 +93,13 @@ class _Version(NamedTuple):
     """A row of a run's journal."""
 
     number: int
-    """Its place in the history of all runs."""
+    """Its place in the feed of all runs."""
     update_id: str
     events: tuple[RecordedEvent, ...]
 
 
 class _Run:
-    """One run and what surrounds its record. ``journal[v - 1]`` is the row of version ``v``."""
+    """One run; ``journal[v - 1]`` is the row of version ``v``."""
 
     def __init__(self, number: int, snapshot: RunSnapshot, definition: str | None) -> None:
         self.number = number
@@ -132,7 +124,7 @@ class _Delivery:
         self.number = number
         self.delivery = delivery
         self.rests_until: LeaseEnd | None = None
-        """Not to be claimed before: it is being sent, or its next attempt is not due."""
+        """Not claimable before: it is being sent, or its retry is not due."""
 
 
 class InMemoryStore:
@@ -144,7 +136,7 @@ class InMemoryStore:
         self._lock = threading.RLock()
         self._clock = LeaseClock(clock or SystemClock())
         self._numbers = count(1)
-        """Of runs and deliveries: order and cursor of lists, never given twice."""
+        """Of runs and deliveries: order and cursor of lists, never reused."""
         self._runs: dict[str, _Run] = {}
         self._unfinished: dict[str, _Run] = {}
         self._statuses: Counter[RunStatus] = Counter()
@@ -158,7 +150,7 @@ class InMemoryStore:
         self._listeners: list[Callable[[frozenset[str]], None]] = []
 
     async def close(self) -> None:
-        """Nothing to let go of; here so that every store can be closed alike."""
+        """Does nothing; every store has it."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -294,7 +286,7 @@ class InMemoryStore:
         recorded: tuple[RecordedEvent, ...],
         deliveries: tuple[NewDelivery, ...],
     ) -> None:
-        """Due at once by the clock: ``updated_at`` may be ahead of a clock that was set back."""
+        """Due now: ``updated_at`` may be ahead of a clock that was set back."""
         due_at = self._clock.now()
         targets = {target.name: target for target in run.callbacks}
         for new in deliveries:
@@ -352,7 +344,7 @@ class InMemoryStore:
         return run
 
     def _seen(self, run: _Run) -> RunSnapshot:
-        """The record as it reads now; still the store's own memory: ``copied`` before it leaves."""
+        """The record as of now; shared with the store: copy it before returning it."""
         expires_at = shown(run.lease_until)
         return present(run.snapshot, lease_live=self._is_live(run), expires_at=expires_at)
 
@@ -451,7 +443,7 @@ class InMemoryStore:
         return picked
 
     def _free(self, request: ClaimRequest | None = None) -> Iterator[_Run]:
-        """What may be claimed, with an owner whose lease is over or without one."""
+        """Claimable runs: without an owner, or with one whose lease is over."""
         purpose = request.purpose if request else Purpose.EXECUTE
         at = self._clock.now()
         for run in list(self._unfinished.values()):
@@ -465,14 +457,14 @@ class InMemoryStore:
                 yield run
 
     def _is_over(self, run: _Run, expired: bool) -> bool:
-        """``expired`` false: only if its owner cannot come back to this lease."""
+        """``expired`` false: only if its owner is gone for certain."""
         instant = self._clock.read()
         if expired:
             return not instant.is_live(run.lease_until)
         return instant.rebooted_since(run.lease_until)
 
     def _claim(self, run: _Run, request: LeaseRequest, purpose: Purpose, held: bool) -> ClaimedRun:
-        """What this owner holds already is renewed."""
+        """Renews a run that this owner already holds."""
         instant = self._clock.read()
         taken = claim(
             run.snapshot,
@@ -494,9 +486,7 @@ class InMemoryStore:
             expires_at=until.wall,
         )
         return ClaimedRun(
-            lease=lease,
-            snapshot=copied(self._seen(run)),
-            definition_digest=run.definition_digest,
+            lease=lease, snapshot=copied(self._seen(run)), definition_digest=run.definition_digest
         )
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
@@ -587,8 +577,8 @@ class InMemoryStore:
             return [copied(kept.delivery) for kept in claimed]
 
     def _due(self, instant: Instant) -> list[_Delivery]:
-        """Of each run and target the first one not settled, unless it rests, or a sibling is in
-        flight that was sent before a redelivery; soonest due first."""
+        """The first unsettled delivery of each run and target, unless it rests or a later one (sent
+        before a redelivery) is in flight; soonest due first."""
         heads: dict[tuple[str, str], _Delivery] = {}
         in_flight: set[tuple[str, str]] = set()
         for kept in self._waiting.values():
@@ -793,8 +783,8 @@ class InMemoryStore:
     ) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
-        def hear(told: frozenset[str], wanted: frozenset[str] = frozenset(topics)) -> None:
-            if told & wanted:
+        def hear(announced: frozenset[str], wanted: frozenset[str] = frozenset(topics)) -> None:
+            if announced & wanted:
                 with suppress(RuntimeError):  # its loop has ended
                     loop.call_soon_threadsafe(heard)
 
@@ -863,7 +853,7 @@ def _waits(run: RunSnapshot, at: datetime) -> bool:
 
 
 def _by_age(run: _Run) -> tuple[int, ...]:
-    """Oldest by the moment it could first have run; a ``run_after`` in the past changes nothing."""
+    """By the moment it could first have run; a ``run_after`` before creation has no effect."""
     snapshot = run.snapshot
     moments = [at for at in (snapshot.run_after, snapshot.created_at) if at is not None]
     return (int(max(moments).timestamp() * 1_000_000) if moments else 0, run.number)
@@ -880,7 +870,7 @@ def _by_place(key: LogKey) -> tuple[int, str, int, int, str]:
 def _spread(
     due: Iterable[_Delivery], per_origin: int, except_origins: Collection[str]
 ) -> Iterator[_Delivery]:
-    """So many of each origin at most, and none of some."""
+    """At most ``per_origin`` of each origin, none of ``except_origins``."""
     taken: Counter[str] = Counter()
     for kept in due:
         origin = origin_of(kept.delivery.target)

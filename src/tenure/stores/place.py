@@ -1,4 +1,4 @@
-"""Where a store on disk is to be: a path that the system can be asked about."""
+"""Paths of stores on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tenure.model.errors import StoreUnavailable, UnknownStore
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """It stays the same place when the process changes its folder. ``UnknownStore``,
+    """The absolute path, so that changing the working directory has no effect. ``UnknownStore``,
     ``StoreUnavailable``."""
     if "\0" in os.fspath(path):
         raise UnknownStore(f"the path {os.fspath(path)!r} has a null byte in it; rename it")
@@ -17,6 +17,6 @@ def absolute(path: str | os.PathLike[str]) -> Path:
         return Path(path).absolute()
     except FileNotFoundError as error:
         raise StoreUnavailable(
-            f"{path} cannot be found: the working directory, from which it is meant, is gone; go "
-            "to another, or write the whole path"
+            f"{path} cannot be found: the working directory has been removed; change to another, "
+            "or give an absolute path"
         ) from error

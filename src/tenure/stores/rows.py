@@ -1,15 +1,16 @@
-"""A run's record as the texts that stores of rows keep. No SQL here, no decisions either.
+"""A run's record as rows and JSON texts, for stores in SQL; no SQL and no decisions here.
 
-What changes often has columns of its own; the rest of a record are a few JSON texts: what it was
-given at birth, its plan, what is usually unset. For steps and hosts see ``step_rows``.
+Fields that change often have columns of their own; the others are a few JSON texts: what the run
+was created with, its plan, and what is usually unset. Steps, hosts and loop items have a row once
+they are no longer pending; how pending ones read after the run's end follows from that end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +18,9 @@ from msgspec.structs import asdict, replace
 
 from tenure.model.codec import decode
 from tenure.model.decide import waits_for_approval
+from tenure.model.errors import StoreIncompatible
 from tenure.model.leases import why_not_runnable
+from tenure.model.outbox import Delivery, origin_of
 from tenure.model.progress import StepDelta, Steps, close_hosts, close_step
 from tenure.model.snapshot import (
     Annotation,
@@ -31,16 +34,17 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, Recovery, RunStatus, StepKind
+from tenure.model.update import Event, NewDelivery, record
 
 Text = str | bytes
-"""JSON, as a driver hands it over."""
+"""JSON, as a driver returns it."""
 
 NOT_CLAIMABLE, READY, PARKED, UNAPPROVED = range(4)
 """Values of ``runs.readiness``."""
 
 
 class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The run's fields that are usually unset: one column for all of them."""
+    """The run's fields that are usually unset, in one column."""
 
     message: str | None = None
     error: ErrorInfo | None = None
@@ -54,7 +58,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class SpecSummary(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a run was given at birth and lists show."""
+    """What a run was created with and lists show."""
 
     workflow_version: str | None = None
     workflow_digest: str | None = None
@@ -62,6 +66,57 @@ class SpecSummary(Struct, frozen=True, gc=False, omit_defaults=True):
     timeout: float | None = None
     labels: dict[str, str] = {}
     retry_of: str | None = None
+
+
+class DeliveryClaim(NamedTuple):
+    """The arguments of ``claim_deliveries``."""
+
+    token: str
+    limit: int
+    seconds: float
+    per_origin: int | None
+    except_origins: Collection[str]
+    only: Collection[str] | None
+
+    @property
+    def most(self) -> int:
+        return max(self.limit, 0)
+
+    @property
+    def most_per_origin(self) -> int:
+        return self.most if self.per_origin is None else max(self.per_origin, 0)
+
+
+class Kept(NamedTuple):
+    """A delivery, the number of its run (``seq``), and its own."""
+
+    delivery: Delivery
+    seq: int
+    number: int
+
+
+def target_of(callbacks: Iterable[CallbackTarget], name: str, delivery_id: str) -> CallbackTarget:
+    for target in callbacks:
+        if target.name == name:
+            return target
+    raise StoreIncompatible(f"callback {delivery_id} goes to a target its run does not have")
+
+
+def delivery_events(
+    run: RunSnapshot, events: Sequence[Event], deliveries: Iterable[NewDelivery], at: datetime
+) -> Iterator[tuple[NewDelivery, str, str]]:
+    """New deliveries with their origin and event."""
+    origins = {target.name: origin_of(target) for target in run.callbacks}
+    for new in deliveries:
+        event = record(
+            events[new.seq],
+            run_id=run.run_id,
+            version=run.version,
+            seq=new.seq,
+            at=at,
+            fence=run.fence,
+        )
+        yield new, origins[new.target], text(event)
 
 
 class PlannedStep(Struct, frozen=True, gc=False, array_like=True):
@@ -85,10 +140,10 @@ def text(value: Any) -> str:
 
 
 def readiness(run: RunSnapshot, at: datetime) -> int:
-    """The column that says which claim index, if any, this run belongs in.
+    """Which claim index, if any, the run belongs in.
 
-    A parked run waits for ``ready_at``. If the wall clock has been set back to before the run was
-    created that may be later than ``run_after``: such a run is offered, and claimers look twice.
+    A parked run waits for ``ready_at``. If the wall clock was set back to before its creation, a
+    run may be in the ready index too early: claims check ``run_after`` again.
     """
     if run.owner_id is not None or run.ended:
         return NOT_CLAIMABLE
@@ -122,7 +177,7 @@ def plan_of(value: Text) -> tuple[PlannedStep, ...]:
 
 
 def planned_step(index: int, planned: PlannedStep) -> StepState:
-    """Pending, and its hosts still to come."""
+    """Pending and still without hosts."""
     return StepState(
         index=index,
         name=planned.name,
@@ -140,11 +195,7 @@ def vars_of(value: Text | None) -> dict[str, Any]:
     return {} if value is None else decode(_vars, value)
 
 
-# Steps and hosts as rows, for stores that write only what changed.
-#
-# A row for each step, host and loop item that was reached. What is pending has none: the plan says
-# that it exists, and how it reads after an end follows from the end.
-
+# Steps and hosts
 
 HOST_ITSELF = -1
 """The ``item`` of a host's own row in ``tasks``."""
@@ -155,7 +206,7 @@ class StepRow(Struct, frozen=True, gc=False, array_like=True):
     body: StepState
     """Without its hosts."""
     added_hosts: tuple[str, ...] | None
-    """Which hosts it has, if the plan does not know it."""
+    """The hosts of a step that is not in the plan."""
 
 
 class TaskRow(Struct, frozen=True, gc=False, array_like=True):
@@ -163,7 +214,7 @@ class TaskRow(Struct, frozen=True, gc=False, array_like=True):
     host: str
     item: int
     body: HostState
-    """Of an item too: a host can say all that an item can."""
+    """Of items too: a host has all fields of an item."""
 
 
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -187,10 +238,8 @@ def assembled(
     steps: Iterable[StepRow],
     tasks: Iterable[TaskRow],
 ) -> tuple[StepState, ...]:
-    """The plan, overlaid with what has been reached, closed as far as it, or its run, has ended.
-
-    The rows were read for this: their steps get their hosts in place. Items come in their order.
-    """
+    """The plan with the rows applied; what is still open after the end of a step or of the run is
+    closed. Changes the steps of the rows; items must come in order."""
     found: dict[int, StepState] = {}
     for row in steps:
         found[row.index] = row.body
@@ -225,14 +274,14 @@ def bare(step: StepState) -> StepState:
 
 
 def added_hosts(delta: StepDelta) -> list[str] | None:
-    """Of a step that the plan does not know."""
+    """The hosts of a step that is not in the plan."""
     return list(delta.after.hosts) if delta.before is None else None
 
 
 def item_rows(
     steps: Steps, delta: StepDelta, name: str, host: HostState
 ) -> Iterator[tuple[int, ItemState]]:
-    """The host itself, and its items that are new or differ from what ``steps`` knows."""
+    """The host itself, and its items that are new or differ from those in ``steps``."""
     yield HOST_ITSELF, replace(host, items=())
     old = None if delta.before is None else steps.host(delta.after.index, name)
     known = old.items if old is not None else ()
@@ -242,7 +291,7 @@ def item_rows(
 
 
 def started(step: StepState) -> StepDelta:
-    """A step that starts with its run: the plan knows it, pending."""
+    """A step that starts with its run; the plan has it as pending."""
     hosts = {
         name: host for name, host in step.hosts.items() if host.status is not HostStatus.PENDING
     }

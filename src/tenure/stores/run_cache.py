@@ -1,9 +1,8 @@
-"""The unfinished runs this process wrote last, as they then stood.
+"""A cache of the unfinished runs that this process wrote last, and the checks of a batch of writes.
 
-An owner writes the same run again and again; reading it back each time would cost more than
-writing it. Whether what is remembered still holds is for the store to find out, in the very
-transaction that writes. Of hosts only those not ended are kept, so that a run weighs less the
-further it gets.
+An owner writes the same run again and again; reading it back each time would cost more than the
+write. The transaction that writes must check that the cached state is current. Ended hosts are
+dropped, so that a run takes less room the further it gets.
 """
 
 from __future__ import annotations
@@ -28,20 +27,14 @@ H = TypeVar("H")
 """The run's own row, in whatever form its store keeps it."""
 
 EndedHost = Callable[["Known[H]", int, str], HostState | None]
-"""Asked for a host of a step that is neither pending nor open: it has ended, or (``None``) the step
-does not have it."""
+"""Reads a host that is neither pending nor open: ended, or ``None`` if the step lacks it."""
 
 
 class Known(Generic[H]):
-    """Every step of a run, without hosts; and its hosts that are pending or open. ``Steps`` for
-    whoever decides, who may ask for a host that has ended: then its store is asked."""
+    """``Steps`` of a cached run: every step, and the hosts that are pending or open. Ended hosts
+    are read from the store."""
 
-    def __init__(
-        self,
-        head: H,
-        steps: Iterable[StepState],
-        ended_host: EndedHost[H],
-    ) -> None:
+    def __init__(self, head: H, steps: Iterable[StepState], ended_host: EndedHost[H]) -> None:
         self.head = head
         self._steps: dict[int, StepState] = {}
         self.step = self._steps.get
@@ -49,7 +42,7 @@ class Known(Generic[H]):
         self._ended_host = ended_host
         self.weight = self.counted = 0
         self.seen_in = -1
-        """For a store that counts what others committed: when it was last known to be so."""
+        """SQLite's ``data_version`` at which it was last known to be current."""
         for step in steps:
             self._add(step)
 
@@ -79,7 +72,7 @@ class Known(Generic[H]):
         ]
 
     def advance(self, head: H, changed: dict[int, StepDelta]) -> None:
-        """Take in what an accepted update changed."""
+        """Apply an accepted update."""
         self.head = head
         for index, delta in changed.items():
             step = delta.after
@@ -98,7 +91,7 @@ class Known(Generic[H]):
 
 
 class Recent(Generic[H]):
-    """Bounded; the run not written for longest goes first."""
+    """At most ``MAX_WEIGHT``; evicts the run not written for longest."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, Known[H]] = OrderedDict()
@@ -113,7 +106,7 @@ class Recent(Generic[H]):
         self._runs[run_id] = known
         self._weight += known.counted
         while self._weight > MAX_WEIGHT and len(self._runs) > 1:
-            _, oldest = self._runs.popitem(last=False)  # in one go: other threads put theirs
+            _, oldest = self._runs.popitem(last=False)  # atomic: other threads insert too
             self._weight -= oldest.counted
 
     def forget(self, run_id: str) -> None:
@@ -126,37 +119,35 @@ class Recent(Generic[H]):
         self._weight = 0
 
 
-# Writes as callers hand them over: each is checked, and copied, before a batch depends on it.
+# The writes of a batch: checked and copied
 
 
 def incoming(writes: Sequence[Write]) -> list[Write | TenureError]:
-    """Each as ``storable`` gives it back, or why it cannot be written."""
-    apart = told_apart(writes)
-    refusals = [each for each in apart if isinstance(each, TenureError)]
-    return [_checked(each) for each in apart] if refusals else checked(writes)
+    """The result of ``storable`` for each, or its error."""
+    distinct = without_repeats(writes)
+    if any(isinstance(each, TenureError) for each in distinct):
+        return [_checked(each) for each in distinct]
+    return checked(writes)
 
 
-def told_apart(writes: Sequence[Write]) -> list[Write | TenureError]:
-    """As they are, still to be checked; or a refusal, if it is none or its run has one already."""
+def without_repeats(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """The writes, unchecked; an error for a second one of the same run, or without a run."""
     seen: set[str] = set()
-    apart: list[Write | TenureError] = []
+    distinct: list[Write | TenureError] = []
     for write in writes:
         try:
             run_id = run_id_of(write)
         except StoreRejected as refusal:
-            apart.append(refusal)
+            distinct.append(refusal)
             continue
-        if run_id in seen:
-            apart.append(StoreRejected(run_id, "is written twice in one batch"))
-        else:
-            seen.add(run_id)
-            apart.append(write)
-    return apart
+        repeated = StoreRejected(run_id, "is written twice in one batch")
+        distinct.append(repeated if run_id in seen else write)
+        seen.add(run_id)
+    return distinct
 
 
 def checked(writes: Sequence[Write]) -> list[Write | TenureError]:
-    """All in one go if nothing is wrong with any of them; else one by one, so that what is wrong
-    harms nobody else."""
+    """All at once if all are valid; else one by one."""
     together = storable_together(writes)
     return [_checked(write) for write in writes] if together is None else [*together]
 

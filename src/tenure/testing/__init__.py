@@ -1,9 +1,9 @@
-"""The test kit: prove your own store, notifier or worker against the rules Tenure lives by.
+"""The test kit: check your own store, notifier or worker.
 
-    contracts   what every store must do, as pytest classes you subclass
-    factories   small builders of runs, updates, claims
-    clock       a clock that moves only when told
-    plugin      pytest plugin; prints which version of the suite ran
+    contracts   the duties of a store, as pytest classes to subclass
+    factories   builders of runs, updates, claims
+    clock       a clock set by the test
+    plugin      pytest plugin; prints the version of the suite
 
 ``contracts`` needs ``pip install tenure[testing]``; the rest needs nothing but Tenure.
 """

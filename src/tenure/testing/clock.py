@@ -1,4 +1,4 @@
-"""A clock that moves only when told."""
+"""A clock set by the test."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ _UPTIME_AFTER_REBOOT = 5 * _BILLION
 
 
 class ManualClock:
-    """Both clocks of a machine, in the hands of a test.
+    """Both clocks of a machine, set by a test.
 
-    ``advance`` lets time pass as it really does: wall and boot time together. ``set_wall`` is an
-    administrator (or NTP) setting the wall clock: boot time does not notice. ``reboot`` starts a
-    new boot, whose time begins near zero again: below that of any lease from before. As with real
-    boots, its name sorts before the last one's or behind it.
+    ``advance`` moves wall and boot time. ``set_wall`` sets the wall clock only. ``reboot`` starts a
+    new boot, whose time begins near zero and whose id sorts before or after the last one's.
     """
 
     def __init__(self, wall: datetime = _FIRST_WALL) -> None:
@@ -47,5 +45,5 @@ class ManualClock:
 
 
 def _letter(boot: int) -> str:
-    """n, g, z, s, l, e, …: the second boot is below the first, the third above both."""
+    """n, g, z, s, l, e, …"""
     return chr(ord("a") + (boot * 19 + 20) % 26)

@@ -1,7 +1,7 @@
-"""Builders of complete, valid values, so that a test says only what it is about.
+"""Builders of complete, valid values.
 
-An owner's update is built from a snapshot the owner has in hand: it is based on that version
-and signed with that owner and fence.
+An owner's update is built from the owner's snapshot: based on its version, with its owner and
+fence.
 
     run = (await store.claim_run(run_id, lease_request("worker-1"))).snapshot
     await store.update_run(start_step(run, 0))
@@ -37,7 +37,7 @@ from tenure.model.update import (
 
 HOSTS = ("web1", "web2")
 LONG = 3600.0
-"""A lease that outlives every test, even one that lets shorter leases expire."""
+"""A lease that outlives every test."""
 
 HOOK = CallbackTarget(name="hook", url="https://hooks.example/run", events=("run",))
 CHATTY = CallbackTarget(
@@ -48,7 +48,7 @@ _numbers = count(1)
 
 
 def unique(prefix: str) -> str:
-    """Never twice in one process; also a valid run id."""
+    """Unique in the process; a valid run id."""
     return f"{prefix}-{next(_numbers):06}"
 
 
@@ -79,7 +79,7 @@ def new_run(
     lease: LeaseRequest | None = None,
     **fields: Any,
 ) -> NewRun:
-    """A run for workers: queued, resumable, two steps on two hosts. ``fields`` of the snapshot."""
+    """A queued, resumable run with two steps on two hosts. ``fields`` of the snapshot."""
     given = {"workflow_name": "deploy", "recovery": Recovery.RESUME, "steps": planned_steps()}
     run_id = fields.pop("run_id", None) or unique("run")
     return compose.new_run(
@@ -92,7 +92,7 @@ def new_run(
 
 
 def embedded_run(owner_id: str = "owner-a", *, seconds: float = LONG, **fields: Any) -> NewRun:
-    """A run born running under its first lease, as ``Runner.run`` makes them."""
+    """A run created running under its first lease, as by ``Runner.run``."""
     given = {"status": RunStatus.RUNNING, "recovery": Recovery.INTERRUPT}
     return new_run(lease=lease_request(owner_id, seconds=seconds), **(given | fields))
 
@@ -108,10 +108,7 @@ def lease_request(
     expired: bool = True,
 ) -> LeaseRequest:
     return LeaseRequest(
-        owner_id=owner_id,
-        seconds=seconds,
-        claim_id=claim_id or unique("claim"),
-        expired=expired,
+        owner_id=owner_id, seconds=seconds, claim_id=claim_id or unique("claim"), expired=expired
     )
 
 
@@ -127,7 +124,7 @@ def claim_request(
 def begin_run(
     run: RunSnapshot, owner_id: str = "owner-a", *, seconds: float = LONG, **fields: Any
 ) -> Beginning:
-    """Of a run seen as ``run``: taken, and its first step begins. ``fields`` of ``RunChange``."""
+    """Claim ``run`` and start its first step. ``fields`` of ``RunChange``."""
     starting = start_step(run).effect.changes.steps
     changes = Changes(run=RunChange(status=RunStatus.RUNNING, **fields), steps=starting)
     lease = lease_request(owner_id, seconds=seconds)
@@ -135,11 +132,11 @@ def begin_run(
 
 
 def fencing_of(run: RunSnapshot) -> Fencing:
-    """The right to write that this snapshot's owner has."""
+    """Of the snapshot's owner."""
     return Fencing(run.owner_id or "nobody", run.fence)
 
 
-# What an owner writes
+# Updates of owners
 
 
 def owner_update(
@@ -170,7 +167,7 @@ def start_run(run: RunSnapshot) -> Update:
 
 
 def start_step(run: RunSnapshot, index: int = 0, hosts: tuple[str, ...] = HOSTS) -> Update:
-    """The step and these hosts begin; a queued run begins with them."""
+    """Start the step on these hosts, and the run if it is queued."""
     starting = RunChange(status=RunStatus.RUNNING) if run.status == RunStatus.QUEUED else None
     step = StepChange(
         status=StepStatus.RUNNING,
@@ -194,7 +191,7 @@ def finish_host(
 def finish_step(
     run: RunSnapshot, index: int = 0, status: StepStatus = StepStatus.SUCCESS
 ) -> Update:
-    """The step ends; hosts of it that are running end with it, successfully."""
+    """End the step, and its running hosts with success."""
     running = {
         name: HostChange(status=HostStatus.SUCCESS, exit_code=0)
         for name, host in run.steps[index].hosts.items()
@@ -204,12 +201,12 @@ def finish_step(
 
 
 def end_run(run: RunSnapshot, status: RunStatus = RunStatus.SUCCESS) -> Update:
-    """The final update, releasing the lease in the same commit."""
+    """The last update; releases the lease."""
     return owner_update(run, Changes(run=ending(status)), release=True)
 
 
 def ending(status: RunStatus) -> RunChange:
-    """How a run that ends as ``status`` says why."""
+    """With the error or reason that ``status`` needs."""
     error = ErrorInfo(kind="test", message=f"ended as {status}")
     match status:
         case RunStatus.FAILED:
@@ -220,7 +217,7 @@ def ending(status: RunStatus) -> RunChange:
             return RunChange(status=status)
 
 
-# What an operator writes: no lease, and any base unless one is named
+# Updates of operators: without a lease, and of any version unless one is given
 
 
 def cancel(run: RunSnapshot, reason: str | None = "stop it", by: str | None = "ops") -> Update:
@@ -232,7 +229,7 @@ def approve(run: RunSnapshot, by: str = "ops", note: str | None = None) -> Updat
 
 
 def expire(run: RunSnapshot) -> Update:
-    """The end of a run that nobody approved in time."""
+    """End a run that was not approved in time."""
     return compose.expire(run, unique("expire"), delivery_ids())
 
 
@@ -244,7 +241,7 @@ def annotate(run: RunSnapshot, *, note_id: str | None = None, **data: Any) -> Up
 def operator_status(
     run: RunSnapshot, status: RunStatus, *, base_version: int | None = None
 ) -> Update:
-    """A bare status change from outside, as an operator's tool might attempt it."""
+    """A bare status change without a lease."""
     effect = compose.effect_of(run, Changes(run=ending(status)), delivery_ids())
     return Update(
         run_id=run.run_id, update_id=unique("operator"), base_version=base_version, effect=effect

@@ -1,15 +1,14 @@
-"""A store on a bad day, and a client that lives with it.
+"""Fault injection: stores that fail, and a client that retries.
 
-``FaultyStore`` stands before any store and, by a seed, does what a network and a database do:
-it fails before anything happened, it is slow, it does the work and loses the answer, or it does
-the work only after it has said that it could not. ``RetryingStore`` is the client the ports ask
-for: it sends the very same call again until it is answered. Through the two of them a store must
-keep every promise of its contract:
+``FaultyStore`` wraps any store and injects, by a seed, faults of networks and databases: a call
+fails, is slow, is applied but its answer lost, or is applied after it was reported as failed.
+``RetryingStore`` is the client that the ports ask for: it repeats a call until it is answered.
+Behind the two of them a store must pass its contracts:
 
     store = RetryingStore(FaultyStore(store, seed=7, rate=0.10))
 
-``OneFaultStore`` lets one chosen writing call fail instead (``contracts.FaultSweep`` chooses each
-in turn). All three offer exactly the protocols of the store behind them, also to ``isinstance``.
+``OneFaultStore`` injects a fault into one writing call (for ``contracts.FaultSweep``). All three
+have exactly the protocols of the store behind them, also for ``isinstance``.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ _MEMBERS: Mapping[str, Any] = {
 METHODS: frozenset[str] = frozenset(
     name for name, member in _MEMBERS.items() if iscoroutinefunction(member)
 )
-"""Every call a store can be asked for."""
+"""All asynchronous calls of the protocols."""
 WRITES: frozenset[str] = frozenset(
     {
         "add_token",
@@ -120,9 +119,8 @@ WRITES: frozenset[str] = frozenset(
     }
 )
 """The calls that change a store; all others read."""
-_AT_HAND: frozenset[str] = frozenset({"durable", *_MEMBERS} - METHODS - {"keeping"})
-"""Not asked of anybody: it is in this process's memory. Or hints, which are promised by nobody: no
-fault could be noticed."""
+_PASSED_THROUGH: frozenset[str] = frozenset({"durable", *_MEMBERS} - METHODS - {"keeping"})
+"""Members without faults: attributes, and hints, which may be lost anyway."""
 
 Method = Callable[..., Awaitable[Any]]
 Pause = Callable[[float], Awaitable[None]]
@@ -130,18 +128,18 @@ Pause = Callable[[float], Awaitable[None]]
 
 class Fault(StrEnum):
     BEFORE = "before"
-    """Refused at the door: nothing was applied."""
+    """Failed, not applied."""
     DELAY = "delay"
-    """Answered, but late: others get in between."""
+    """Answered late: other calls come first."""
     LOST_ANSWER = "lost answer"
     """Applied, but reported as failed."""
     LATE = "late"
-    """Reported as failed, and applied a little later: before the next call, or, if that call is
-    its own repetition, perhaps just after it."""
+    """Reported as failed, and applied later: before the next call or, if that is its repetition,
+    perhaps just after it."""
 
 
 SWEPT = (Fault.BEFORE, Fault.LOST_ANSWER, Fault.LATE)
-"""What a sweep lets happen to a call. A delay alone changes nothing for one client."""
+"""The faults of a sweep; a delay has no effect for a single client."""
 
 
 class _Call(NamedTuple):
@@ -158,11 +156,10 @@ class _Call(NamedTuple):
 
 
 class _Wrapper:
-    """Puts ``_ask`` between the caller and each protocol method that the store has.
+    """Calls ``_ask`` for each protocol method of the store.
 
-    The methods become attributes of the instance, not of the class: since Python 3.12
-    ``isinstance`` with a protocol sees no ``__getattr__``, and a class-level method would claim
-    powers the store lacks.
+    The methods are attributes of the instance: since Python 3.12 ``isinstance`` with a protocol
+    ignores ``__getattr__``, and methods of the class would claim protocols that the store lacks.
     """
 
     durable: bool
@@ -173,7 +170,7 @@ class _Wrapper:
             method = getattr(store, name, None)
             if method is not None:
                 setattr(self, name, self._between(name, method))
-        for name in _AT_HAND:
+        for name in _PASSED_THROUGH:
             if hasattr(store, name):
                 setattr(self, name, getattr(store, name))
         if isinstance(store, KeptApart):
@@ -194,22 +191,21 @@ class _Wrapper:
             yield self._beside(line)
 
     def _beside(self, line: Any) -> Any:
-        """What this wrapper is to its store, for a line that is kept apart from it."""
+        """This wrapper around ``line``, the store of ``keeping``."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        """What is in no protocol (``close`` …) goes straight to the store."""
+        """Members outside the protocols, such as ``close``."""
         if name == "_store":
             raise AttributeError(name)
         return getattr(self._store, name)
 
 
 class FaultyStore(_Wrapper):
-    """``store`` with faults at ``rate`` per call; ``rates`` overrides it method by method.
+    """``store`` with faults at ``rate`` per call; ``rates`` overrides it by method.
 
-    The same seed and the same order of calls meet the same faults. ``injected`` counts them by
-    (method, fault), so that a test can show that it met any; those of lines kept apart are among
-    them. ``pause`` is how a delay waits; a simulation passes its own.
+    The same seed and order of calls give the same faults. ``injected`` counts them by (method,
+    fault), those of ``keeping`` included. ``pause`` waits for a delay.
     """
 
     def __init__(
@@ -271,7 +267,7 @@ class FaultyStore(_Wrapper):
         return self._random.choice(self._faults)
 
     async def _catch_up(self, call: _Call) -> list[_Call]:
-        """Apply what is late; return the calls that ``call``, repeating them, may overtake."""
+        """Apply late calls; returns those that ``call``, repeating them, overtakes."""
         late, self._late = self._late, []
         overtaken = []
         for earlier in late:
@@ -282,8 +278,7 @@ class FaultyStore(_Wrapper):
         return overtaken
 
     def _beside(self, line: Any) -> FaultyStore:
-        """It draws for itself and keeps its own late calls: a line belongs to another event loop,
-        and no fault may depend on which of two threads was faster."""
+        """With its own seed and late calls: faults must not depend on the timing of threads."""
         beside = FaultyStore(
             line,
             seed=self._seed + next(self._lines),
@@ -299,7 +294,7 @@ class FaultyStore(_Wrapper):
 
 
 class FaultAt:
-    """Which writing call of a store, counted from 1, meets which fault; and what was seen of it."""
+    """The fault of one writing call, counted from 1, and what has happened so far."""
 
     def __init__(self, number: int = 0, fault: Fault | None = None) -> None:
         self.number = number
@@ -307,7 +302,7 @@ class FaultAt:
         self.calls: list[str] = []
         """The writing calls so far."""
         self.met = False
-        """The fault has happened, and what was late has arrived."""
+        """The fault has happened, and a late call has been applied."""
         self._counting = Lock()
 
     def __str__(self) -> str:
@@ -323,11 +318,8 @@ class FaultAt:
 
 
 class OneFaultStore(_Wrapper):
-    """``store``, of which one writing call meets its fault and no other call meets any.
-
-    A ``LATE`` call is applied just after the next call of its name, which is its repetition unless
-    others write at the same time. (Just before it, that would be a lost answer.)
-    """
+    """``store`` with a fault in one writing call. A ``LATE`` call is applied just after the next
+    call of its name, usually its repetition."""
 
     def __init__(self, store: Any, at: FaultAt) -> None:
         self._at = at
@@ -362,16 +354,13 @@ class OneFaultStore(_Wrapper):
 
 
 async def _drop_answer(call: _Call) -> None:
-    """Apply the call; its answer is lost, also if it refuses the call or its arguments."""
+    """Apply the call; ignore its answer or error."""
     with suppress(TenureError, ValueError):
         await call.send()
 
 
 class RetryingStore(_Wrapper):
-    """Sends the same call, ids and all, until it is answered; after ``attempts`` it gives up.
-
-    No backoff: it is for tests, where the fault is gone with the next draw.
-    """
+    """Repeats the same call without backoff until it is answered, at most ``attempts`` times."""
 
     def __init__(self, store: Any, *, attempts: int = 50) -> None:
         self._attempts = attempts

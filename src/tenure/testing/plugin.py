@@ -1,15 +1,13 @@
-"""A pytest plugin that says which version of the contract suite a store was held to.
+"""A pytest plugin that reports the version of the contract suite that was run.
 
-It speaks only if contract tests ran, also under pytest-xdist, and leaves the version in JUnit
-reports: a store that passed suite 1.0 has proven other things than one that passed 1.3.
+It reports only if contract tests ran, also under pytest-xdist and in JUnit reports.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# Failed assertions in the shipped classes show values, as they would in the user's own tests.
-# Must come before the first import of the package.
+# Before the first import of the package, so that failed assertions show values.
 pytest.register_assert_rewrite("tenure.testing.contracts")
 
 _PROPERTY = "tenure_contract_suite"

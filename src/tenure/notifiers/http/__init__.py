@@ -1,10 +1,9 @@
 """Callbacks over HTTP, by the rules of Standard Webhooks.
 
-A submitter chooses where they go and a stranger answers: neither is trusted. The request goes out
-from inside our network, so ``guard`` sees to it that no connection is made to an address it has not
-judged. ``target`` refuses URLs and headers that would say more than the submitter may, ``signing``
-proves to the receiver where a callback comes from, ``client`` posts it, ``answer`` decides what the
-reply means and says it without giving a secret away, and ``sender`` ties the parts together.
+Neither the submitter, which chooses the URL, nor the receiver is trusted. ``guard`` checks every
+address, because requests are sent from inside our network; ``target`` refuses unusable URLs and
+headers, ``signing`` signs, ``client`` posts, ``answer`` interprets the reply without revealing a
+secret, and ``sender`` uses them all.
 
     webhook-id         the delivery's id: the same on every attempt and on every redelivery
     webhook-timestamp  when this attempt was made, seconds since 1970

@@ -1,8 +1,7 @@
-"""What a receiver's answer means for the delivery, and how it is told.
+"""The outcome of a delivery from the receiver's answer.
 
-What a receiver sends may hold anything: characters that steer a terminal, a page of HTML, and the
-very credentials it got from us. So what is quoted is cut, made printable, and stripped of every
-secret the request knew.
+An answer may contain control characters, HTML, or the credentials of the request. So excerpts are
+cut, made printable, and masked.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from yarl import URL
 from tenure.ports.callbacks import NotTaken
 
 MAX_WAIT_S = 86_400.0
-"""For a ``Retry-After``. The relay's own limit may be lower."""
+"""For a ``Retry-After``; the relay's limit may be lower."""
 MAX_EXCERPT_BYTES = 4096
-"""Of an answer that are looked at for words to quote."""
 _MAX_QUOTED = 160
 _RETRIED = frozenset({408, 425, 429, *range(500, 600)})
 _SECONDS = re.compile(r"[0-9]+")
@@ -39,7 +37,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def verdict(answer: Answer, now: datetime, secrets: Iterable[str] = ()) -> NotTaken | None:
-    """``None``: it has been taken. ``secrets`` are what no message may show."""
+    """``None`` for success. ``secrets`` are masked in messages."""
     if 200 <= answer.status < 300:
         return None
     said = _words(answer, secrets)
@@ -50,7 +48,7 @@ def verdict(answer: Answer, now: datetime, secrets: Iterable[str] = ()) -> NotTa
 
 
 def retry_after(text: str, now: datetime) -> float:
-    """Seconds, from a ``Retry-After`` in either of its forms; 0 if it says nothing sensible."""
+    """Seconds from a ``Retry-After`` in either form; 0 if it is invalid."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return min(float(text), MAX_WAIT_S)
@@ -58,7 +56,7 @@ def retry_after(text: str, now: datetime) -> float:
         until = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return 0.0
-    if until.tzinfo is None:  # "-0000": UTC without a place
+    if until.tzinfo is None:  # "-0000" is UTC
         until = until.replace(tzinfo=UTC)
     return min(max((until - now).total_seconds(), 0.0), MAX_WAIT_S)
 
@@ -75,7 +73,7 @@ def _words(answer: Answer, secrets: Iterable[str]) -> str:
 
 
 def _place(location: str) -> str:
-    """Where a redirect leads, without what may be private about it."""
+    """The location without user, query and fragment."""
     try:
         url = URL(location)
         return quoted(str(url.with_query(None).with_fragment(None).with_user(None)))
@@ -84,13 +82,12 @@ def _place(location: str) -> str:
 
 
 def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:
-    """The beginning of an answer, fit to be quoted."""
+    """The beginning of an answer, masked and printable."""
     return quoted(masked(body[:MAX_EXCERPT_BYTES].decode(errors="replace"), secrets))
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Without the secrets, and without the words they consist of: ``Bearer`` stays, its token
-    goes."""
+    """Without the secrets and their longer words: ``Bearer`` is kept, its token masked."""
     words = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
     words |= {
         word for secret in words for word in secret.split() if len(word) >= _MIN_WORD_OF_SECRET
@@ -101,7 +98,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """On one line, short and printable."""
+    """One short printable line."""
     line = " ".join(text.split())
     if not line.isascii() or not line.isprintable():
         printable = (character if character.isprintable() else "\ufffd" for character in line)

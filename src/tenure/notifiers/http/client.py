@@ -1,9 +1,7 @@
 """One POST over HTTP, by aiohttp, and the beginning of the answer.
 
-The status decides, so it alone is waited for as long as ``total_timeout`` allows. The rest of an
-answer only serves to use the connection again and to quote from: it gets a moment and a few
-kilobytes, then the connection is closed. Nothing is decompressed, no redirect followed, no cookie
-kept, no proxy taken from the environment.
+Only the status decides. The rest of an answer, for excerpts and connection reuse, is limited to
+``read_timeout`` and ``response_bytes``. No decompression, redirects, cookies or proxies.
 """
 
 from __future__ import annotations
@@ -30,10 +28,8 @@ from tenure.notifiers.http.guard import (
 )
 
 _IDLE_TIMEOUT_S = 4.0
-"""Below the five after which common servers close an idle connection: a POST that crosses such a
-close is lost, and only the relay may send it again."""
+"""Common servers close idle connections after 5 s; a POST that crosses the close would be lost."""
 _DNS_TTL_S = 10
-"""A receiver that moves is found again soon."""
 _STOPPED = "stopped while sending: this process is about to end"
 
 
@@ -43,35 +39,34 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     total_timeout: float = 15.0
     """For the whole attempt, the wait for a free connection included."""
     connect_timeout: float = 5.0
-    """For each address that is tried, TLS included."""
+    """For each address, TLS included."""
     read_timeout: float = 1.0
-    """For the rest of an answer once its status is known."""
+    """For the body of an answer."""
     response_bytes: int = 16 * 1024
-    """What is read of an answer behind its head."""
+    """Limit of the body."""
     connections: int = 256
-    """In use at once."""
     connections_per_host: int = 64
-    """Fewer than in all: a host that hangs must not use up what others need."""
+    """A host that hangs must not use all connections."""
     allow_private: bool = False
-    """Whether callbacks may go to addresses inside our own network."""
+    """Whether callbacks may be sent to private addresses."""
 
 
 class Trace(Protocol):
-    """Is told what goes over the wire."""
+    """Observes requests and answers."""
 
     def sent(self, headers: dict[str, str]) -> None:
-        """There is a connection, and a request goes over it with these."""
+        """Connected, and sent with these headers."""
 
     def answered(self, status: int, reason: str) -> None: ...
 
 
 class NoAnswer(TenureError):
-    """``str()`` says why, in our own words: a library's may hold the URL, or what the receiver
-    sent."""
+    """``str()`` is the reason, without the library's text, which may contain the URL or data of the
+    receiver."""
 
 
 class Client:
-    """A pool of connections to addresses that pass ``policy``. Belongs to one loop."""
+    """A pool of connections to addresses that pass ``policy``, for one event loop."""
 
     def __init__(
         self,
@@ -99,15 +94,15 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             read_bufsize=settings.response_bytes,
-            trace_configs=[] if trace is None else [_telling(trace)],
+            trace_configs=[] if trace is None else [_trace_config(trace)],
         )
 
     async def close(self) -> None:
-        """Ends all connections; requests under way fail."""
+        """Close all connections; active requests fail."""
         await self._session.close()
 
     async def post(self, url: URL, headers: dict[str, str], body: bytes) -> Answer:
-        """``OffLimits`` if it may not go there, ``NoAnswer`` if nothing came of it."""
+        """Raises ``OffLimits`` for a forbidden address, ``NoAnswer`` without an answer."""
         try:
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False
@@ -121,7 +116,7 @@ class Client:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._session.closed and task is not None and not task.cancelling():
-                raise NoAnswer(_STOPPED) from None  # aiohttp ends so what waits for its turn
+                raise NoAnswer(_STOPPED) from None  # so aiohttp ends queued requests
             raise
 
     async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
@@ -140,8 +135,7 @@ class Client:
         if content.is_eof():
             return content.read_nowait()
         read = bytearray()
-        # There is a status, and it decides. A reader whose session was closed meanwhile raises
-        # RuntimeError.
+        # Only the status matters. A reader of a closed session raises RuntimeError.
         with suppress(TimeoutError, aiohttp.ClientError, RuntimeError):
             async with asyncio.timeout(self._settings.read_timeout):
                 while len(read) < self._settings.response_bytes:
@@ -152,7 +146,6 @@ class Client:
         return bytes(read)
 
     def _why(self, error: aiohttp.ClientError | OSError) -> str:
-        """Why there was no answer."""
         cause = error.__cause__
         match error:
             case aiohttp.ClientConnectorDNSError():
@@ -175,7 +168,7 @@ class Client:
         return "connection lost"
 
 
-def _telling(trace: Trace) -> aiohttp.TraceConfig:
+def _trace_config(trace: Trace) -> aiohttp.TraceConfig:
     async def sent(
         session: aiohttp.ClientSession,
         context: SimpleNamespace,

@@ -1,13 +1,11 @@
-"""No connection to an address that was not judged.
+"""Address checks: callbacks connect to allowed addresses only.
 
-Names are judged as they are resolved: addresses that are off limits are dropped, and connections
-go to what is left without asking again, so that a name cannot change its mind in between. Every
-socket is judged once more as it is opened: this is what a URL with a literal address meets, which
-is never resolved.
+Addresses are checked when a name is resolved, and connections use the checked ones without
+resolving again (DNS rebinding). They are checked again when a socket is opened, for URLs with a
+literal address.
 
-IPv4 is open except for what the table names. IPv6 is closed except for global unicast: what else
-there is was reserved for something that is no public web server. An IPv4 address in an IPv6
-disguise is judged as what it is.
+IPv4 is allowed except for the table. IPv6 is forbidden except for global unicast. An IPv4 address
+embedded in an IPv6 one is checked as IPv4.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from tenure.model.errors import TenureError
 from tenure.notifiers.http.answer import quoted
 
 AddressPolicy = Callable[[str], str | None]
-"""The kind of place an address is if callbacks may not go there, else ``None``."""
+"""The kind of a forbidden address, else ``None``."""
 LookUp = Callable[[str], Awaitable[list[str]]]
-"""The addresses behind a host name. ``OSError`` if there are none."""
+"""The addresses of a host name. ``OSError`` if there are none."""
 
 MAX_LOOKUPS = 32
-"""At once; each has a thread."""
+"""Concurrently; each has a thread."""
 
 _OFF_LIMITS = {
     "a cloud metadata address": (
@@ -67,8 +65,8 @@ _RULES = tuple(
     for rule, networks in _OFF_LIMITS.items()
 )
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-_DISGUISES = (
-    # An IPv6 network whose addresses stand for IPv4 ones, and how many bits follow the latter.
+_EMBEDDINGS = (
+    # IPv6 networks with embedded IPv4 addresses, and the number of bits after these.
     (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (IPv6Network("2002::/16"), 80),  # 6to4
@@ -76,7 +74,7 @@ _DISGUISES = (
 
 
 class OffLimits(TenureError, OSError):
-    """The target leads to a place callbacks may not go to."""
+    """The target's address is forbidden."""
 
     def __init__(self, host: str, place: str) -> None:
         super().__init__(
@@ -86,17 +84,14 @@ class OffLimits(TenureError, OSError):
 
 
 def allow_all(address: str) -> str | None:
-    """The policy of a network that trusts its submitters."""
+    """The policy for trusted submitters."""
     return None
 
 
 def off_limits(address: str) -> str | None:
-    """The kind of place this is, if callbacks have no business there.
-
-    What is not plainly an address is off limits too: it cannot be said where it leads.
-    """
+    """The default policy."""
     try:
-        ip = _undisguised(ip_address(address))
+        ip = _unembedded(ip_address(address))
     except ValueError:
         return "something that is not an IP address"
     for rule, networks in _RULES:
@@ -105,15 +100,15 @@ def off_limits(address: str) -> str | None:
     return "a reserved address" if ip.version == 6 and ip not in _GLOBAL_UNICAST else None
 
 
-def _undisguised(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    for network, bits_behind in _DISGUISES:
+def _unembedded(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    for network, bits_behind in _EMBEDDINGS:
         if ip in network:
             return IPv4Address(int(ip) >> bits_behind & 0xFFFFFFFF)
     return ip
 
 
 def allowed(host: str, addresses: Iterable[str], policy: AddressPolicy) -> list[str]:
-    """Those of them that pass. ``OffLimits`` if none does, ``gaierror`` if there is none."""
+    """The allowed addresses. ``OffLimits`` if none is allowed, ``gaierror`` if there is none."""
     judged = [(address, policy(address)) for address in addresses]
     passed = [address for address, place in judged if place is None]
     if passed:
@@ -125,7 +120,7 @@ def allowed(host: str, addresses: Iterable[str], policy: AddressPolicy) -> list[
 
 
 def guarded_sockets(policy: AddressPolicy) -> Callable[[Any], socket.socket]:
-    """Opens sockets for addresses that pass, and for no others."""
+    """A socket factory for allowed addresses."""
 
     def open_socket(address_info: Any) -> socket.socket:
         family, kind, protocol, _, (address, *_) = address_info
@@ -138,7 +133,7 @@ def guarded_sockets(policy: AddressPolicy) -> Callable[[Any], socket.socket]:
 
 
 class GuardedResolver(AbstractResolver):
-    """Finds the addresses that pass, and no others."""
+    """Resolves to allowed addresses."""
 
     def __init__(self, look_up: LookUp, policy: AddressPolicy) -> None:
         self._look_up = look_up
@@ -160,16 +155,12 @@ class GuardedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class SystemLookUp:
-    """Asks the system, so that ``/etc/hosts`` and the like count.
-
-    That can take the system half a minute, and nothing ends it. So it is not done in the loop's
-    pool, where a few such names would hold up everything else, but in daemon threads, which do not
-    keep the program from ending.
-    """
+    """The system's resolver, in daemon threads: a look-up may take half a minute and cannot be
+    cancelled, and must block neither the event loop's pool nor the end of the process."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MAX_LOOKUPS)

@@ -1,4 +1,4 @@
-"""One attempt: prepare, post, judge what came back."""
+"""One attempt to deliver a callback over HTTP."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ _encoder = msgspec.json.Encoder()
 class HttpSender:
     """``CallbackSender`` for targets with a URL, for any number of tasks of one loop.
 
-    ``policy`` says where callbacks may not go; ``allow_private`` lifts it for all, ``own`` for
-    these targets: the settings of this process name them. A submitter that names the same can make
-    it send nothing that it would not send anyway, for URL, headers and secret must be equal. The
-    two kinds share no connection.
+    ``policy`` forbids addresses; ``allow_private`` lifts it for all targets, ``own`` for those in
+    the settings of this process. A submitter's target counts as one of these only if URL, headers
+    and secret are equal. The two kinds share no connection.
     """
 
     def __init__(
@@ -81,13 +80,13 @@ class HttpSender:
         return verdict(answer, self._clock.now(), secrets)
 
     async def close(self) -> None:
-        """Ends all connections; attempts under way come back as not taken."""
+        """Close all connections; active attempts fail and are retried."""
         self._closed = True
         for client in self._clients.values():
             await client.close()
 
     def _prepare(self, delivery: Delivery) -> tuple[URL, dict[str, str], bytes, tuple[str, ...]]:
-        """Where to, headers, body, and what no message may show."""
+        """URL, headers, body, and the secrets to mask."""
         target, now = delivery.target, self._clock.now()
         route = route_to(target)
         if not (delivery.id.isascii() and delivery.id.isprintable()):
@@ -111,7 +110,7 @@ class HttpSender:
         return allow_all if self._own and _identity(target) in self._own else self._policy
 
     def _client(self, policy: AddressPolicy) -> Client:
-        """Made for the first that needs it: it belongs to the loop that runs then."""
+        """Made on first use, for the running event loop."""
         client = self._clients.get(policy)
         if client is None:
             client = Client(self._settings, policy, self._look_up, self._tls, self._trace)
@@ -120,5 +119,5 @@ class HttpSender:
 
 
 def _identity(target: CallbackSpec | CallbackTarget) -> tuple[object, ...]:
-    """All of a target that decides what goes over the wire, and where to."""
+    """Everything that decides what is sent, and where."""
     return target.url, target.secret_env, frozenset(target.headers.items())

@@ -1,7 +1,4 @@
-"""Proof that a callback is ours: signatures by the rules of Standard Webhooks.
-
-A target names the variable that holds its secret, by the rules of ``callback_rules``.
-"""
+"""Signatures by Standard Webhooks. A target names the environment variable with its secret."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from tenure.notifiers.http.target import NotFromHere, UnusableTarget
 from tenure.workflow.callbacks import KEY_PREFIX, fault_of_secret_env
 
 _MIN_SECRET_BYTES = 24
-"""What the specification asks for."""
+"""Required by the specification."""
 
 
 def secret_of(variable: str, environ: Mapping[str, str]) -> str:
-    """``UnusableTarget`` names the variable, never what it holds; ``NotFromHere`` if only this
-    process lacks the secret."""
+    """``UnusableTarget`` names the variable, never its value; ``NotFromHere`` if only this process
+    lacks the secret."""
     broken = fault_of_secret_env(variable)
     if broken is not None:
         raise UnusableTarget(f"the secret_env {broken.message}; {broken.hint}")
@@ -45,7 +42,7 @@ def signature(secret: str, delivery_id: str, at: datetime, body: bytes) -> str:
 
 
 def bare(secret: str) -> str:
-    """Its base64 alone: as it stands in every spelling of the secret."""
+    """Its base64 alone, without the prefix."""
     return secret.removeprefix(KEY_PREFIX)
 
 
@@ -56,7 +53,7 @@ def _webhook(secret: str) -> Webhook:
 
 @lru_cache
 def _is_key(secret: str) -> bool:
-    """The library drops what is no base64 and signs with the rest: a weaker key than it seems."""
+    """The library ignores invalid base64, which would leave a weaker key."""
     text = bare(secret).rstrip("=")
     try:
         return len(b64decode(text + "=" * (-len(text) % 4), validate=True)) >= _MIN_SECRET_BYTES

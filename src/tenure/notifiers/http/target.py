@@ -1,8 +1,4 @@
-"""A callback target as a request can use it, or why it never can be.
-
-Targets were checked where they were given, by the rules of ``callback_rules``. What is stored may
-be older than a rule, or not of our making, so they are checked again.
-"""
+"""Callback targets as URL and headers, checked again: a stored one may be older than a rule."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from tenure.model.snapshot import CallbackTarget
 from tenure.workflow.callbacks import Fault, faults_of
 
 _MAX_ROUTES = 1024
-"""That are kept ready."""
+"""Cached."""
 _ALWAYS = {
     "content-type": "application/json",
     "user-agent": f"tenure/{__version__}",
@@ -28,22 +24,22 @@ _ALWAYS = {
 
 
 class UnusableTarget(TenureError, ValueError):
-    """Nothing can be sent to this target until it is changed; the message says what."""
+    """Nothing can be sent to this target until it is changed; the message says how."""
 
 
 class NotFromHere(UnusableTarget):
-    """This process cannot send there; one that is set up otherwise may."""
+    """This process cannot send there; one with other settings may."""
 
 
 class Route(Struct, frozen=True):
-    """Where a request goes, and with which headers, named in lower case."""
+    """URL and headers of a request, with names in lower case."""
 
     url: URL
     headers: dict[str, str]
 
 
 def route_to(target: CallbackTarget) -> Route:
-    """``UnusableTarget`` if no request can be made of it."""
+    """``UnusableTarget`` if it is invalid."""
     if target.url is None:
         raise UnusableTarget("the target has no url")
     return _route(target.url, tuple(target.headers.items()), target.secret_env)
@@ -52,19 +48,18 @@ def route_to(target: CallbackTarget) -> Route:
 @lru_cache(_MAX_ROUTES)
 def _route(url: str, headers: tuple[tuple[str, str], ...], secret_env: str | None) -> Route:
     for fault in faults_of(url, dict(headers), secret_env):
-        raise UnusableTarget(_told(fault))
+        raise UnusableTarget(_message(fault))
     return Route(_as_written(url), {**_ALWAYS, **{name.lower(): value for name, value in headers}})
 
 
-def _told(fault: Fault) -> str:
+def _message(fault: Fault) -> str:
     key, *name = fault.path
     what = f"header {name[0][:40]!r}" if name else f"the {key}"
     return f"{what} {fault.message}" + (f"; {fault.hint}" if fault.hint else "")
 
 
 def _as_written(text: str) -> URL:
-    """Without fragment, path and query byte for byte as given: a URL may be signed, and a reader
-    that tidies it up breaks the signature."""
+    """Without fragment, with path and query byte for byte as given, since a URL may be signed."""
     try:
         url = URL(text)
     except ValueError:  # its message would repeat the URL

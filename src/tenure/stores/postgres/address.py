@@ -1,4 +1,4 @@
-"""What a ``postgresql://`` URL says: where the server is, and how this process uses it."""
+"""Parsing of ``postgresql://`` URLs: libpq's parameters and Tenure's settings."""
 
 from __future__ import annotations
 
@@ -16,50 +16,46 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tenure.model.errors import UnknownStore
 
 _ALWAYS = {
-    # Ownership is decided by a server that can write, never by a replica that lags behind.
-    "target_session_attrs": "read-write",
-    # Whatever the environment and the database say: all texts are UTF-8.
-    "client_encoding": "UTF8",
+    "target_session_attrs": "read-write",  # a replica lags behind and must not decide ownership
+    "client_encoding": "UTF8",  # whatever the environment and the database say
 }
 _UNLESS_GIVEN = {
     "application_name": ("tenure", "PGAPPNAME"),
     "connect_timeout": ("10", "PGCONNECT_TIMEOUT"),
-    # A server that vanished without a word is noticed by the kernel too, also while idle.
+    # Detect a server that is gone, also on idle connections.
     "keepalives_idle": ("30", ""),
     "keepalives_interval": ("10", ""),
     "keepalives_count": ("3", ""),
 }
-"""Our defaults, and the variable of the environment that goes before them."""
+"""Our defaults, and the environment variable that takes precedence."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
     conninfo: str
     place: str
-    """For people: without user and password."""
+    """For messages: without user and password."""
     servers: int = 1
-    """How many are named; one of them is to take writes."""
     connections: int = 2
-    """Commits under way at once; reads may have as many."""
+    """For writes; reads have as many."""
     statement_timeout: float = 30.0
-    """Seconds after which a call is given up."""
+    """Seconds for a call."""
     connect_timeout: float = 10.0
     """Seconds to wait for a connection, new or free."""
     prepared: bool = False
-    """Whether statements may be prepared by name: quicker, and wrong behind a pooler that hands out
-    another connection for each transaction."""
+    """Whether to prepare statements by name: faster, but wrong behind a pooler that assigns another
+    connection to each transaction."""
     wakeups: bool = True
-    """Whether to listen for hints, on a connection of its own; through a pooler none arrive."""
+    """Whether to listen for hints, on a separate connection; they do not pass a pooler."""
 
     def __repr__(self) -> str:
-        """Without what may hold a password."""
+        """Without the password."""
         return f"Address({self.place!r})"
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """libpq's own URL, and settings of ours: ``connections``, ``statement_timeout``,
-        ``prepared`` and ``wakeups``. ``UnknownStore`` names what cannot be meant; never with a
-        password."""
-        bare, settings = _taken_apart(url)
+        """A libpq URL with our settings: ``connections``, ``statement_timeout``, ``prepared`` and
+        ``wakeups``. Raises ``UnknownStore``, never with the password in it."""
+        bare, settings = _split(url)
         given = _read_url(bare)
         servers = _servers(given)
         for host, port in servers:
@@ -83,9 +79,9 @@ class Address(Struct, frozen=True, kw_only=True):
         )
 
 
-def _taken_apart(url: str) -> tuple[str, dict[str, str]]:
-    """What is libpq's, letter by letter as it was, and settings of ours. A password may hold a
-    ``?``, but no ``/``."""
+def _split(url: str) -> tuple[str, dict[str, str]]:
+    """libpq's URL, otherwise unchanged, and our settings. A password may hold a ``?``, but no
+    ``/``."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in ("postgresql", "postgres"):
         raise UnknownStore(
@@ -110,20 +106,19 @@ def _read_url(url: str) -> dict[str, str]:
     try:
         return {name: str(value) for name, value in conninfo_to_dict(url).items()}
     except psycopg.ProgrammingError:
-        # Without what caused it: libpq likes to quote the URL.
-        raise UnknownStore(f"no PostgreSQL URL: {_what_is_wrong(url)}") from None
+        # Without the cause: libpq may quote the URL.
+        raise UnknownStore(f"no PostgreSQL URL: {_error_of(url)}") from None
     except UnicodeError:
         raise UnknownStore("no PostgreSQL URL: it holds bytes that are not UTF-8") from None
 
 
-def _what_is_wrong(url: str) -> str:
-    """In libpq's words about the same URL without what may be a secret: everything up to the last
-    @, and every value."""
+def _error_of(url: str) -> str:
+    """libpq's message for the URL without possible secrets: all before the last @, and values."""
     scheme, _, rest = url.partition("://")
     before, at, behind = rest.rpartition("@")
     place, mark, query = behind.partition("?")
     names = [setting.partition("=") for setting in query.split("&")] if query else []
-    # What has no equals sign may be the rest of a password that was split at an ampersand.
+    # Text without an equals sign may be a part of a password with an ampersand.
     bare = "&".join(f"{name}=***" if equals else "***" for name, equals, _ in names)
     try:
         conninfo_to_dict(f"{scheme}://{'***' if before else ''}{at}{place}{mark}{bare}")
@@ -136,14 +131,14 @@ def _what_is_wrong(url: str) -> str:
 
 
 def _servers(given: dict[str, str]) -> list[tuple[str, str]]:
-    """Host and port of each. A port stands for all of them, or each has its own."""
+    """Host and port of each; a single port is for all of them."""
     hosts = _listed(given, "host", "PGHOST")
     if not any(hosts):
         hosts = _listed(given, "hostaddr", "PGHOSTADDR")
     ports = _listed(given, "port", "PGPORT")
     if len(ports) not in (1, len(hosts)):
         raise UnknownStore(
-            f"no PostgreSQL server can be meant: {len(ports)} port numbers to {len(hosts)} hosts"
+            f"no valid PostgreSQL servers: {len(ports)} port numbers for {len(hosts)} hosts"
         )
     return [(host, ports[i if len(ports) > 1 else 0]) for i, host in enumerate(hosts)]
 
@@ -154,19 +149,19 @@ def _listed(given: dict[str, str], name: str, variable: str) -> list[str]:
 
 def _place(servers: list[tuple[str, str]], database: str) -> str:
     places = ",".join(_name(host, port) for host, port in servers)
-    # Before an @ may stand the end of a password that holds a slash.
+    # The end of a password with a slash may precede an @.
     _, at, database = database.rpartition("@")
     return f"postgresql://{places}/{'***' if at else ''}{at}{database}"
 
 
 def _name(host: str, port: str) -> str:
-    """For people, as PostgreSQL itself names a server that is reached without a network."""
+    """For messages; ``[local]`` as in PostgreSQL's own."""
     host, port = host or "[local]", port or "5432"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _check(host: str, port: str) -> None:
-    """What libpq would try to reach though it cannot be. It is not shown: it may be a piece of a
+    """Refuse impossible names that libpq would try. They are not shown: they may be a part of a
     password."""
     if "@" in host[1:] and not host.startswith("/"):
         raise UnknownStore(

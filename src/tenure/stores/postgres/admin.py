@@ -1,22 +1,15 @@
-"""What surrounds the runs: upkeep (check, migrate, prune), registered workers, the gateway's
-tokens.
+"""Upkeep (check, migrate, prune), registered workers, and the gateway's tokens.
 
-*Pruning.* Old runs leave, in transactions so short that they are not noticed. First a run is gone
-for every reader: the rows by which it is found, in one commit with a note in ``pruned``. What hung
-on them, of whatever size, follows in portions, and the workflow text if no other run uses it; then
-the note. A prune that is stopped in between leaves the note, and the next one goes on from there.
-Several may prune at once: each takes notes that no other works on.
+Pruning works in short transactions. The rows by which a run is found are deleted first, in one
+commit with a note in ``pruned``; then its other rows in portions, its workflow text if no other run
+uses it, and the note. After an interruption the next prune resumes from the notes. Several
+processes may prune at once: each takes notes that no other has locked, and rows that another
+transaction holds are left to the next prune. The creator of a run locks its text until the commit,
+so a text locked here and unused is safe to delete. The rate is limited by rows: a run with very
+many rows takes as long as many small ones.
 
-A text has a run that uses it, or a note that names it. The creator of a run holds its text until
-the commit, so what is locked here and then not seen to be used is not about to be used either. What
-another transaction holds is not waited for: the note stays, for the next prune.
-
-What hangs on a run counts as well. Retention asks for a few runs a few times a second; so many rows
-as these would have by rights are removed in that time, and no more: a run with a hundred thousand
-rows of output takes as long as the five hundred runs it is as large as.
-
-*Workers.* Each writes its own row, and forgets those of others that are silent: after an outage
-that is all of them, at the same moment. So these are two transactions, and neither waits for a row.
+A heartbeat writes the worker's own row and deletes rows of silent workers in two transactions,
+neither of which waits for a row: after an outage all workers do so at the same time.
 """
 
 from __future__ import annotations
@@ -41,9 +34,9 @@ from tenure.stores.postgres.schema import check_schema, look, migrate, newest_sc
 RUNS_AT_ONCE = 50
 ROWS_AT_ONCE = 2000
 ROWS_OF_A_RUN = 200
-"""Of one that is counted as one: most have a tenth of that."""
+"""For the rate limit; most have a tenth of that."""
 CALLS_PER_SECOND = 4
-"""How often ``limit`` runs are asked for, at most (``runtime.retention``)."""
+"""Prunes of ``limit`` runs, at most (``runtime.retention``)."""
 
 _ADMIN_TIMEOUT_S = 3600.0
 _PORTIONS = (
@@ -59,7 +52,7 @@ _RELATIONS = {
     "specs_without_definition": "runs whose workflow text is gone",
     "rows_without_run": "runs of which only parts are left",
 }
-"""Nothing Tenure does leads to these; a database edited or restored by hand may show them."""
+"""Only possible in a database edited or restored by hand."""
 
 _tokens = msgspec.json.Decoder(Token)
 _workers = msgspec.json.Decoder(WorkerInfo)
@@ -74,18 +67,18 @@ class Admin:
         await self._connections.check_schema()
 
     async def check_store(self) -> StoreReport:
-        """Everything in ``_facts``, and what is wrong. May read every row, hence its patience."""
+        """Schema, number of runs and size, and all problems found; may read every row."""
         report = await self._facts()
         try:
             check_schema(self._connections.address.place, report.schema)
         except StoreIncompatible as wrong:
             return replace(report, problems=(f"{wrong}.",))
         async with self._connections.apart(_ADMIN_TIMEOUT_S) as session:
-            problems = [problem async for problem in _disorder(session)]
+            problems = [problem async for problem in _problems(session)]
         return replace(report, problems=tuple(problems))
 
     async def migrate_store(self) -> StoreReport:
-        """A schema newer than this version's is refused."""
+        """``StoreIncompatible`` for a schema newer than this version's."""
         async with self._connections.apart(_ADMIN_TIMEOUT_S) as session:
             await migrate(session.connection, self._connections.address.place)
         return await self._facts()
@@ -120,7 +113,7 @@ class Admin:
         return pruned
 
     async def _clear_up(self, rows_per_second: int) -> None:
-        """No connection is kept during a pause; stopped in one, the note is left."""
+        """Keeps no connection during a pause."""
         now = asyncio.get_running_loop().time
         at_once = min(ROWS_AT_ONCE, max(rows_per_second // CALLS_PER_SECOND, 1))
         last: int | None = 0
@@ -149,7 +142,7 @@ class Admin:
             found = await session.all("workers")
         return [decode(_workers, body) for (body,) in found]
 
-    # TokenStore: what the server stamps has its own columns; the rest is as the token was given
+    # TokenStore: times of the server have their own columns, the rest is one JSON text
 
     async def add_token(self, token: Token) -> Token:
         async with self._connections.session(Purpose.WRITING) as session:
@@ -172,8 +165,7 @@ def _token(row: Row) -> Token:
     return replace(decode(_tokens, body), created_at=created_at, revoked_at=revoked_at)
 
 
-async def _disorder(session: Session) -> AsyncIterator[str]:
-    """The database is not asked to watch these with every write; the transactions keep them."""
+async def _problems(session: Session) -> AsyncIterator[str]:
     for name, what in _RELATIONS.items():
         (count,) = await session.one(name)
         if count:
@@ -187,8 +179,13 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
     (count,) = await session.one("unused_definitions")
     if count:
         yield f"There are workflow texts that no run uses: {count}. Run `tenure store migrate`."
-    async for problem in _lacking_rights(session):
-        yield problem
+    functions = [name for (name,) in await session.all("functions_out_of_reach")]
+    if functions:
+        yield (
+            f"This role may not execute {', '.join(functions)}, so calls are refused. "
+            "Give it the right: grant execute on all "
+            "functions in schema tenure to its name."
+        )
     (count,) = await session.one("unfinished_prunes")
     if count:
         yield (
@@ -197,21 +194,9 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
         )
 
 
-async def _lacking_rights(session: Session) -> AsyncIterator[str]:
-    """Of a role that does not own the schema. What it lacks of tables is said by the call that
-    meets it."""
-    functions = [name for (name,) in await session.all("functions_out_of_reach")]
-    if functions:
-        yield (
-            f"This role may not execute {', '.join(functions)}, so calls are refused. "
-            "Give it the right: grant execute on all "
-            "functions in schema tenure to its name."
-        )
-
-
 async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, int]:
-    """How many were found, and how many are gone. What was found is held when it is looked at once
-    more: a callback may have been queued again meanwhile."""
+    """Returns how many runs were found and how many were pruned: checked again once locked, a run
+    may have a requeued callback."""
     async with session.undone_on_error():
         _, _, found = await session.together(
             ("begin",), ("carefully",), ("lock_prunable", older_than, limit)
@@ -223,8 +208,8 @@ async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, i
 
 
 async def _clear_some(session: Session, after: int, at_once: int) -> tuple[int, int | None]:
-    """One portion of what hung on pruned runs, from the first noted after this one: how many rows.
-    And after which to go on: ``None``, nothing is left to do."""
+    """Delete a portion of the rows of pruned runs, from the first noted after ``after``. Returns
+    the number of rows and the next ``after``, or ``None`` at the end."""
     async with session.undone_on_error():
         *_, found = await session.together(
             ("begin",), ("carefully",), ("pruned", after, RUNS_AT_ONCE)
@@ -243,7 +228,7 @@ async def _clear_some(session: Session, after: int, at_once: int) -> tuple[int, 
 
 
 async def _forget(session: Session, noted: list[int]) -> int:
-    """Their texts, if no other run uses them, and the notes: of how many nothing is left."""
+    """Delete their unused texts, and the notes of runs without rows left; returns how many."""
     unused = [digest for (digest,) in await session.all("lock_unused_definitions", noted)]
     if unused:
         await session.all("delete_unused_definitions", unused)

@@ -1,5 +1,5 @@
-"""What one trip to the server creates or updates: decided by the model, on what this process
-remembers of a run or on the stored run, and turned into the rows of one statement for many runs."""
+"""A batch of creations and updates: decided by the model, on the cached or the stored run, and
+turned into the rows of one statement for many runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.decide import NO_STEPS, Circumstances, WholeSteps, decide
-from tenure.model.errors import (
-    RunNotFound,
-    StoreUnavailable,
-)
+from tenure.model.errors import RunNotFound, StoreUnavailable
 from tenure.model.leases import check_repeated, create
-from tenure.model.outbox import origin_of
 from tenure.model.progress import Decision, StepDelta, Steps
 from tenure.model.query import news
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
@@ -33,7 +29,6 @@ from tenure.model.update import (
     Update,
     Write,
     receipt,
-    record,
     run_id_of,
 )
 from tenure.stores import rows
@@ -57,7 +52,7 @@ _created = msgspec.json.Decoder(list[tuple[int, int, datetime | None]])
 updated = msgspec.json.Decoder(list[int])
 
 _OWNER = Circumstances(lease_live=True)
-"""Of an owner's update on the newest version; more need not be known about it."""
+"""All that an owner's update of the newest version needs."""
 _Step = tuple[int, int, StepState, list[str] | None]
 """``i``, step, body, added hosts."""
 _Task = tuple[int, int, int, str, ItemState]
@@ -65,7 +60,7 @@ _Task = tuple[int, int, int, str, ItemState]
 
 
 class NotRemembered(Exception):
-    """Only the stored run can tell."""
+    """The write must be decided on the stored run."""
 
 
 class RunCache(Recent[Head]):
@@ -77,7 +72,6 @@ class RunCache(Recent[Head]):
         return known
 
     def forget_all_of(self, run_ids: Iterable[str]) -> None:
-        """It is not known what became of them."""
         for run_id in run_ids:
             self.forget(run_id)
 
@@ -87,12 +81,11 @@ def not_remembered(known: Known[Head], step: int, name: str) -> HostState | None
 
 
 class RunRows:
-    """What one statement creates or updates: the rows of many runs.
+    """The rows of many runs, for one statement that creates or updates them.
 
-    Every row but a run's own names its write by ``i``: what belongs to a refused one is then left
-    out by the statement itself. What is kept as it is goes beside the rows, as the elements of one
-    JSON array: the server only looks where each ends, which is quick, and no NUL in a task's output
-    makes it stumble.
+    Each row names its write by ``i``, so that the statement leaves out the rows of a refused one.
+    Bodies are passed beside the rows, as elements of a JSON array, which the server need not parse:
+    a NUL in a task's output would be an error.
     """
 
     def __init__(self) -> None:
@@ -103,23 +96,22 @@ class RunRows:
         self._tasks: list[_Task] = []
         self._deliveries: list[NewDeliveryRow] = []
         self._digests: dict[str, str] = {}
-        """Of the definitions that runs of this batch have: each goes along once."""
+        """Of the definitions in this batch: each is sent once."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
     def creation(self) -> Call:
-        """The statement that writes it. What there is no row for it does not mention: to begin with
-        a table costs the server more than a row of it."""
+        """Without tables that get no rows: each costs the server more than a row."""
         if self._steps or self._tasks or self._deliveries:
-            told = rows.text(self._deliveries)
-            return ("create_runs", *self._of_runs(), *self._of_steps(), told)
+            deliveries = rows.text(self._deliveries)
+            return ("create_runs", *self._of_runs(), *self._of_steps(), deliveries)
         return ("create_plain_runs", *self._of_runs())
 
     def update(self) -> Call:
         if self._deliveries:
-            told = rows.text(self._deliveries)
-            return ("update_runs", *self._of_runs(), *self._of_steps(), told)
+            deliveries = rows.text(self._deliveries)
+            return ("update_runs", *self._of_runs(), *self._of_steps(), deliveries)
         return ("update_quiet_runs", *self._of_runs(), *self._of_steps())
 
     def _of_runs(self) -> tuple[str, ...]:
@@ -195,7 +187,7 @@ class RunRows:
         *,
         extends: bool = False,
     ) -> None:
-        """``head`` as it was. ``lease``: the owner gets, or (``extends``) keeps it, for so long."""
+        """``head``: as before. ``lease``: given to the owner, or extended (``extends``)."""
         old = head.run
         failed = run.callback_error is not old.callback_error
         self._add(
@@ -227,7 +219,7 @@ class RunRows:
         )
 
     def progress(self, i: int, head: Head, run: RunSnapshot) -> None:
-        """``head`` as it was: counts, version and its time are all that differs."""
+        """``head``: as before. Only counts, version and its time differ."""
         old = head.run
         self._add(
             ProgressRow(
@@ -243,7 +235,7 @@ class RunRows:
         )
 
     def put_step(self, i: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
-        """``steps`` as they were."""
+        """``steps`` as they were before."""
         step, index = delta.after, delta.after.index
         if step is not delta.before:
             self._steps.append((i, index, bare(step), added_hosts(delta)))
@@ -263,43 +255,30 @@ class RunRows:
         deliveries: tuple[NewDelivery, ...],
         at: datetime,
     ) -> None:
-        """The version's one journal row, with the run's own that was added last, and the
-        callbacks its events owe."""
+        """The journal row of the run added last, and the callbacks of its events."""
         self._runs[-1].update_id = update_id
         self._events[-1] = events
-        if not deliveries:
-            return
-        origins = {target.name: origin_of(target) for target in run.callbacks}
-        for new in deliveries:
-            event = record(
-                events[new.seq],
-                run_id=run.run_id,
-                version=run.version,
-                seq=new.seq,
-                at=run.updated_at or at,
-                fence=run.fence,
-            )
-            told, origin = rows.text(event), origins[new.target]
-            self._deliveries.append(NewDeliveryRow(i, new.id, new.target, new.seq, origin, told))
+        at = run.updated_at or at
+        for new, origin, event in rows.delivery_events(run, events, deliveries, at):
+            self._deliveries.append(NewDeliveryRow(i, new.id, new.target, new.seq, origin, event))
 
 
 class Batch:
-    """Creations and updates that one trip writes, and what is to be said of each if it did."""
+    """Creations and updates of one trip to the server, and their receipts."""
 
     def __init__(self, cache: RunCache) -> None:
         self.creations = RunRows()
         self.updates = RunRows()
         self._cache = cache
-        self._born: dict[int, tuple[RunSnapshot, LeaseRequest | None]] = {}
-        """Creations, if they are written."""
+        self._created: dict[int, tuple[RunSnapshot, LeaseRequest | None]] = {}
         self._accepted: dict[int, tuple[Known[Head], RunSnapshot, Decision]] = {}
-        """Updates, if they are written: the run before and after."""
+        """Updates: the run before and after."""
         self._news: dict[int, tuple[str, ...]] = {}
 
     # Deciding
 
     def decide_from_cache(self, i: int, write: Write, at: datetime) -> None:
-        """``NotRemembered``; a refusal of an update may rest on what is no longer so."""
+        """Raises ``NotRemembered``; a refusal of an update may be due to an outdated cache."""
         if isinstance(write, NewRun):
             self._create(i, write, at)
             return
@@ -312,8 +291,8 @@ class Batch:
     def decide_from_store(
         self, i: int, write: Write, found: dict[str, ToWriteRow]
     ) -> Receipt | None:
-        """The answer, if there is nothing to write. Judged by the server's clock, as it was when
-        no other transaction could write the run any more."""
+        """The receipt, if there is nothing to write. Decided at the time the run was read, after it
+        was locked."""
         run_id = run_id_of(write)
         self._cache.forget(run_id)
         row = found.get(run_id)
@@ -343,7 +322,7 @@ class Batch:
                 self.creations.put_step(i, started(step))
         self.creations.journal(i, run, new.update_id, new.events, new.deliveries, at)
         self._news[i] = news(None, run, at)
-        self._born[i] = run, new.lease
+        self._created[i] = run, new.lease
 
     def _update(
         self,
@@ -375,7 +354,6 @@ class Batch:
     # Writing
 
     def calls(self) -> list[Call]:
-        """The statements that write it."""
         calls: list[Call] = []
         if self.creations:
             calls.append(self.creations.creation())
@@ -384,32 +362,32 @@ class Batch:
         return calls
 
     def receipts(self, session: Session, answers: Sequence[list[Row]]) -> dict[int, Receipt]:
-        """As the answers to ``calls`` tell, once what they wrote is durable."""
+        """From the answers to ``calls``, once they are committed."""
         receipts: dict[int, Receipt] = {}
         left = list(answers)
-        if self._born:
+        if self._created:
             ((at, text),) = left.pop(0)
             session.heard(at)
             for i, seq, end in decode(_created, text):
-                receipts[i] = self._there(*self._born[i], seq, end)
+                receipts[i] = self._receipt_created(*self._created[i], seq, end)
         if self._accepted:
             ((at, text),) = left.pop(0)
             session.heard(at)
             for i in decode(updated, text):
-                receipts[i] = self._taken_in(*self._accepted[i])
+                receipts[i] = self._receipt_updated(*self._accepted[i])
             for i in self._accepted.keys() - receipts.keys():
                 self._cache.forget(self._accepted[i][1].run_id)
         return receipts
 
     def refused(self, written: Collection[int]) -> set[int]:
-        """Those that the statement left out after all."""
-        return {*self._born, *self._accepted} - {*written}
+        """Those that the statement left out."""
+        return {*self._created, *self._accepted} - {*written}
 
     def news_of(self, written: Collection[int]) -> Iterable[str]:
-        """What there is to announce once these are durable."""
+        """The hints to announce for these."""
         return chain.from_iterable(topics for i, topics in self._news.items() if i in written)
 
-    def _there(
+    def _receipt_created(
         self,
         run: RunSnapshot,
         lease: LeaseRequest | None,
@@ -422,7 +400,9 @@ class Batch:
             self._cache.remember(head, run.steps)
         return receipt(run, 1, lease_expires_at)
 
-    def _taken_in(self, known: Known[Head], after: RunSnapshot, decision: Decision) -> Receipt:
+    def _receipt_updated(
+        self, known: Known[Head], after: RunSnapshot, decision: Decision
+    ) -> Receipt:
         head = known.head
         if after.ended:
             self._cache.forget(after.run_id)
@@ -436,7 +416,7 @@ class Batch:
 def _created_before(new: NewRun, row: ToWriteRow | None) -> Receipt:
     if row is None:
         raise StoreUnavailable(
-            f"run {new.snapshot.run_id} was removed at this very moment; send it again"
+            f"run {new.snapshot.run_id} was removed at the same moment; send it again"
         )
     head = head_of(row.head)
     check_repeated(head.run, row.first_id, new)
@@ -444,10 +424,10 @@ def _created_before(new: NewRun, row: ToWriteRow | None) -> Receipt:
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Iterable[tuple[Any, ...]]:
-    """Empty ones if there is no row."""
+    """Empty columns if there is no row."""
     return zip(*rows, strict=True) if rows else ((),) * count
 
 
 def _integers(values: Sequence[int]) -> str:
-    """As the server writes an array."""
+    """As an array literal."""
     return "{" + rows.text(values)[1:-1] + "}"

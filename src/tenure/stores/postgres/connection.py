@@ -1,5 +1,5 @@
-"""One connection to the server, and what a call does with it: named statements, alone or several in
-one trip."""
+"""One connection to the server, and the session of a call on it: named statements, alone or several
+in one trip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import AsyncRawCursor
@@ -23,22 +23,22 @@ from tenure.ports.environment import Clock
 from tenure.stores.postgres.statements import SQL, Call
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 _CLOCK_TRUSTED_S = 10.0
-"""A server's clock may be set, or another server answer, while it is not asked."""
+"""Meanwhile the server's clock may be set, or another server take over."""
 _CLOCK_HEARD_WITHIN_S = 0.5
-"""From sending to reading: by so much may what was heard be behind."""
+"""The error of the server's time: at most the duration of a call."""
 CANCEL_TIMEOUT_S = 1.0
-"""A server that was asked to stop a statement has so long to say that it heard."""
+"""For the server's reply to a cancel request."""
 _WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
-"""Where in the server the warning comes from: its words are in whatever language it speaks."""
+"""Identifies the warning by its function in the server: the text depends on the language."""
 
 PAUSES_S = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""Before each attempt to write a run that another transaction is writing. One that holds it for
-longer is no writer of ours."""
+"""Before each attempt to write a row that another transaction is writing; the store's own
+transactions are shorter."""
 SHORT_PAUSES_S = PAUSES_S[:5]
-"""If others are asked for in the same call: they wait for the answer. What is still locked then is
-told apart, to be sent again."""
+"""For a call with several rows: the others wait for its answer."""
 
 
 class Busy(Exception):
@@ -55,6 +55,15 @@ def locked(what: str, place: str) -> StoreUnavailable:
     )
 
 
+async def until_free(attempt: Callable[[], Awaitable[T]], locked: StoreUnavailable) -> T:
+    """The result of ``attempt``, repeated while it raises ``Busy``; at last ``locked``."""
+    for seconds in PAUSES_S:
+        await pause(seconds)
+        with suppress(Busy):
+            return await attempt()
+    raise locked
+
+
 async def pause(seconds: float) -> None:
     if seconds:
         with suppress(TimeoutError):
@@ -64,22 +73,22 @@ async def pause(seconds: float) -> None:
 
 class Connection(psycopg.AsyncConnection[Row]):
     unconfirmed = False
-    """A commit that was stopped while it waited for its replica succeeds all the same: it is on the
-    disk of this server, and perhaps on no other. The server says so in a warning."""
+    """A commit that was canceled while it waited for its replica has succeeded on this server, and
+    perhaps on no other: the server sends a warning."""
     stopped = False
-    """It was told to stop, and may hear of that a moment later, in another call."""
+    """A cancel request was sent, which might stop the next call."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
-        """``ready`` is awaited with the new connection; ``failed`` is told why there is none: a
-        pool connects in the background, and would keep the reason to itself."""
+        """``ready`` is awaited with the new connection; ``failed`` is called with the error, which
+        a pool that connects in the background does not report."""
         ready: Callable[[Connection], Awaitable[None]] = kwargs.pop("ready")
         failed: Callable[[BaseException], None] = kwargs.pop("failed")
         try:
             connection = await super().connect(
                 conninfo, autocommit=True, cursor_factory=AsyncRawCursor, **kwargs
             )
-            connection.prepared_max = 200  # more than there are that every run needs
+            connection.prepared_max = 200  # more than there are frequent statements
             connection.add_notice_handler(connection._hear)
             try:
                 await ready(connection)
@@ -92,8 +101,8 @@ class Connection(psycopg.AsyncConnection[Row]):
         return connection
 
     async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109
-        """Asked for by the driver when a call is cancelled or takes too long. A server that says
-        nothing is not waited for: then the connection ends."""
+        """Called by the driver when a call is cancelled or takes too long. Cuts the connection if
+        the server does not reply."""
         self.stopped = True
         try:
             await super().cancel_safe(timeout=min(timeout, CANCEL_TIMEOUT_S))
@@ -101,11 +110,8 @@ class Connection(psycopg.AsyncConnection[Row]):
             self.cut()
 
     def cut(self) -> None:
-        """Whatever waits for something to come reads the end of it."""
-        with (
-            suppress(psycopg.Error, OSError),
-            socket.socket(fileno=os.dup(self.fileno())) as line,
-        ):
+        """Readers get the end of the stream."""
+        with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(self.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
 
     @property
@@ -114,7 +120,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     @property
     def is_quiet(self) -> bool:
-        """An idle connection has nothing to say, unless that it has ended."""
+        """Whether nothing has come: on an idle connection that would be its end."""
         if self.closed:
             return False
         poll = select.poll()
@@ -127,10 +133,8 @@ class Connection(psycopg.AsyncConnection[Row]):
 
 
 class ServerClock:
-    """The server's time as heard in an answer a moment ago, plus what has passed here since: no
-    further trip is needed to learn it. It is behind by an answer's way, never ahead.
-
-    ``given``: a clock that a test has put in the place of the server's."""
+    """The server's time from a recent answer plus the time passed since, which saves a trip. It is
+    never ahead. ``given``: a clock of a test in place of the server's."""
 
     def __init__(self, given: Clock | None = None) -> None:
         self._given = given
@@ -138,13 +142,13 @@ class ServerClock:
         self._heard_at = 0.0
 
     def heard(self, at: datetime, sent_at: float) -> None:
-        """``sent_at`` by ``monotonic``. If that took too long, what was heard before stays."""
+        """``sent_at`` by ``monotonic``. Ignored if the answer took too long."""
         now = monotonic()
         if now - sent_at <= _CLOCK_HEARD_WITHIN_S:
             self._heard, self._heard_at = at, now
 
     def now(self) -> datetime | None:
-        """``None``: ask again."""
+        """``None``: ask the server."""
         if self._given is not None:
             return self._given.now()
         passed = monotonic() - self._heard_at
@@ -154,7 +158,7 @@ class ServerClock:
 
 
 class Session:
-    """One connection, for one call of the store: named statements, alone or several in a trip."""
+    """A connection for one call of the store."""
 
     def __init__(self, connection: Connection, clock: ServerClock) -> None:
         self.connection = connection
@@ -171,19 +175,19 @@ class Session:
         return found[0] if found else None
 
     async def one(self, name: str, *values: Any) -> Row:
-        """For a row that is there, or this database is not ours."""
+        """The row. ``StoreIncompatible`` if there is none."""
         row = await self.first(name, *values)
         if row is None:
             raise StoreIncompatible(f"the database lacks a row that {name} needs")
         return row
 
     async def count(self, name: str, *values: Any) -> int:
-        """How many rows it changed."""
+        """The number of rows changed."""
         cursor = await self.connection.execute(SQL[name], values, prepare=True)
         return cursor.rowcount
 
     async def together(self, *calls: Call) -> list[list[Row]]:
-        """All in one trip; if none of them begins a transaction, all in one."""
+        """All in one trip; and in one transaction, if none of them begins one."""
         self._sent_at = monotonic()
         connection = self.connection
         async with connection.pipeline():
@@ -193,8 +197,8 @@ class Session:
         return [await _rows(cursor) for cursor in cursors]
 
     async def carefully(self, sql: str, values: Sequence[Any]) -> list[Row]:
-        """A statement put together from fixed fragments, values always bound, with no table read as
-        a whole."""
+        """A statement built from fixed fragments, with bound values, and planned without sequential
+        scans."""
         async with self.connection.pipeline():
             await self.connection.execute(SQL["carefully"], prepare=True)
             cursor = await self.connection.execute(sql, values)
@@ -202,7 +206,7 @@ class Session:
 
     @asynccontextmanager
     async def undone_on_error(self) -> AsyncIterator[None]:
-        """Around a transaction: what was begun and not committed is rolled back."""
+        """Around a transaction: rolls it back."""
         try:
             yield
         except BaseException:
@@ -211,12 +215,12 @@ class Session:
             raise
 
     async def confirm(self) -> None:
-        """That what was read lasts as long as what is written, before a caller is told that it was
-        done already: perhaps no replica has it yet."""
+        """Wait until everything read is durable, also on a replica, before answering that it was
+        done already."""
         await self.all("confirm")
 
     async def now(self) -> datetime:
-        """The server's time: as heard a moment ago, or asked for."""
+        """The server's time."""
         now = self._clock.now()
         if now is not None:
             return now
@@ -226,7 +230,7 @@ class Session:
         return heard
 
     def heard(self, at: datetime) -> None:
-        """In the answer to what was sent last."""
+        """Take the server's time from the answer to the last statement."""
         self._clock.heard(at, self._sent_at)
 
 

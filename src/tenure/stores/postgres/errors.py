@@ -1,4 +1,4 @@
-"""What the driver's errors mean to a user of the store."""
+"""The driver's errors as store errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DATA_ERRORS = (
     UnicodeEncodeError,
     OverflowError,
 )
-"""What is wrong with a value, told apart from what is wrong with the server."""
+"""Errors of a value, not of the server."""
 DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotImplementedError)
 
 _PREPARED_ELSEWHERE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 _EXTENDING_A_FILE = ("mdextend", "mdzeroextend")
 _SEVERAL_FAILED = "Multiple connection attempts failed"
-_HOST_TOLD_TWICE = re.compile("^host: .* connection failed: (?=connection to server)")
+_REPEATED_HOST = re.compile("^host: .* connection failed: (?=connection to server)")
 
 
 def translation(address: Address, error: Exception) -> StoreError:
@@ -65,17 +65,16 @@ def translation(address: Address, error: Exception) -> StoreError:
 
 
 def not_connected(address: Address, error: Exception) -> StoreError:
-    """What became of each server that was asked. All of them are told: the dead primary is the
-    news, not the replica beside it."""
+    """Names the result of each server: the dead primary matters, not the replica beside it."""
     if not isinstance(error, psycopg.OperationalError):
         return translation(address, error)
     several = _SEVERAL_FAILED in str(error)
-    told = [
-        _HOST_TOLD_TWICE.sub("", line[2:])
+    each = [
+        _REPEATED_HOST.sub("", line[2:])
         for line in str(error).splitlines()
         if line.startswith("- ")
     ]
-    answers = told if several else [str(error)]
+    answers = each if several else [str(error)]
     if all("session is read-only" in answer for answer in answers):
         return StoreUnavailable(
             f"{address.place} is a read replica, or was made read-only: it must not decide "
@@ -86,12 +85,12 @@ def not_connected(address: Address, error: Exception) -> StoreError:
             f"{address.place} did not answer within {address.connect_timeout:g} s"
         )
     if several:
-        return StoreUnavailable(f"no server of {address.place} takes writes: {'; '.join(told)}")
+        return StoreUnavailable(f"no server of {address.place} takes writes: {'; '.join(each)}")
     return translation(address, error)
 
 
 def takes_no_writes(address: Address, said: str) -> StoreUnavailable:
-    """Of a server that did when it was reached."""
+    """For a server that took writes when it was connected."""
     if address.servers > 1:
         return StoreUnavailable(
             f"the server of {address.place} that was reached is a read replica or was made "
@@ -105,15 +104,14 @@ def takes_no_writes(address: Address, said: str) -> StoreUnavailable:
 
 
 def is_second_retry(error: Exception) -> bool:
-    """A run is retried while another retry of it is queued or running."""
+    """Whether another retry of the run is queued or running."""
     if not isinstance(error, errors.UniqueViolation):
         return False
     return error.diag.constraint_name == "runs_active_retry"
 
 
 def _is_out_of_space(error: Exception) -> bool:
-    """A limit on the size of files or a quota has no code of its own: it is known by where in the
-    server it was met. (What the server says is in its own language.)"""
+    """A quota or a limit of file sizes has no error code: identified by the server's function."""
     if isinstance(error, errors.DiskFull):
         return True
     return isinstance(error, psycopg.Error) and error.diag.source_function in _EXTENDING_A_FILE

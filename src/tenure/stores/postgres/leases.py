@@ -1,4 +1,4 @@
-"""Which runs may be claimed and in which order; claims, renewals and releases."""
+"""Claims, renewals and releases; the claim order."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.update import Fencing, LeaseRequest, check_lease_seconds
 from tenure.stores.postgres.batch import RunCache, RunRows
 from tenure.stores.postgres.connection import (
-    PAUSES_S,
     Busy,
     Row,
     Session,
     locked,
     pause,
     pauses_for,
+    until_free,
 )
 from tenure.stores.postgres.errors import DATA_ERRORS
 from tenure.stores.postgres.notify import Announcer
@@ -68,12 +68,12 @@ class _Found(NamedTuple):
 
 class _Picked(NamedTuple):
     repeated: list[_Found]
-    """Held under this very claim already: then nothing else is taken."""
+    """Held under this claim already: then nothing else is taken."""
     claimable: list[_Found]
 
 
 class ClaimOrder:
-    """Each process counts its own claims: of every ten the oldest goes first."""
+    """By priority, every tenth the oldest; each process counts its own claims."""
 
     def __init__(self) -> None:
         self._claims = 0
@@ -82,16 +82,13 @@ class ClaimOrder:
         self._claims += claims
 
     async def pick(self, session: Session, request: ClaimRequest) -> _Picked:
-        """Begin a transaction; lock what is held under this very claim already, and what might be
-        claimed. More may be locked than is taken: the commit lets go of it.
-
-        ``Busy`` if another transaction is writing one that is held already. The others alone would
-        be taken for all of them: a claim that was sent again would never hear of that one."""
+        """Begin a transaction; lock runs held under this claim already, and claimable ones, perhaps
+        more than are taken. ``Busy`` if another transaction is writing one that is held: the answer
+        to a repeated claim must be complete."""
         return await self._pick(session, request, ("begin",))
 
     async def pick_anew(self, session: Session, request: ClaimRequest) -> _Picked:
-        """In place of what was picked before, and in the same trip lets go of it: the owner
-        of what is not taken may want to renew it meanwhile."""
+        """Pick again, after releasing the locks: owners may want to renew runs not taken."""
         return await self._pick(session, request, ("commit",), ("begin",))
 
     async def _pick(self, session: Session, request: ClaimRequest, *beginning: Call) -> _Picked:
@@ -175,20 +172,17 @@ class Leases:
             cursor=encode_cursor("runnable", *found[limit - 1][:3]) if len(found) > limit else None,
         )
 
-    # Claiming: write, commit, and only then read what is handed out
+    # Claiming: write, commit, and only then read the claimed runs
 
     async def claim_run(
         self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
     ) -> ClaimedRun:
         asked_at = monotonic()
         async with self._connections.session(Pool.WRITING) as session:
-            for seconds in PAUSES_S:
-                await pause(seconds)
-                try:
-                    return await self._claim_one(session, run_id, request, purpose, asked_at)
-                except Busy:
-                    continue
-        raise locked(f"run {run_id}", self._connections.address.place)
+            return await until_free(
+                lambda: self._claim_one(session, run_id, request, purpose, asked_at),
+                locked(f"run {run_id}", self._connections.address.place),
+            )
 
     async def _claim_one(
         self,
@@ -210,21 +204,18 @@ class Leases:
             batch = RunRows()
             _take(batch, 0, head, request, purpose, held, at)
             texts = await self._write_and_read(session, batch, [head])
-        for one in self._handed_out(map(record_of, texts), [head], request.owner_id):
+        for one in self._still_held(map(record_of, texts), [head], request.owner_id):
             return one
         raise LeaseLost(run_id, fence=head.run.fence + 1, owner_id=None)
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
         asked_at = monotonic()
-        async with self._connections.session(Pool.WRITING) as session:
-            for seconds in PAUSES_S:
-                await pause(seconds)
-                try:
-                    return await self._claim_many(session, request, asked_at)
-                except Busy:
-                    continue
         place = self._connections.address.place
-        raise locked("a run of this claim, which was sent again,", place)
+        async with self._connections.session(Pool.WRITING) as session:
+            return await until_free(
+                lambda: self._claim_many(session, request, asked_at),
+                locked("a run of this claim, which was sent again,", place),
+            )
 
     async def _claim_many(
         self, session: Session, request: ClaimRequest, asked_at: float
@@ -238,7 +229,7 @@ class Leases:
             if not careful.expired:
                 free = [each for each in picked if _is_free(each.head.run, request)]
                 if len(free) < len(picked) == request.limit and not repeated:
-                    # The expired ones were in the way of others.
+                    # The expired ones took the place of others.
                     repeated, free = await self._claim_order.pick_anew(session, careful)
                 picked = free
             batch = RunRows()
@@ -247,10 +238,10 @@ class Leases:
                 try:
                     _take(batch, len(taken), head, lease, request.purpose, bool(repeated), at)
                 except (NotRunnable, LeaseHeld):
-                    continue  # an index offers it and the model does not: it is left alone
+                    continue  # in a claim index but not claimable
                 taken.append(head)
             texts = await self._write_and_read(session, batch, taken)
-        claimed = self._handed_out(readable(texts, record_of), taken, request.owner_id)
+        claimed = self._still_held(readable(texts, record_of), taken, request.owner_id)
         if not repeated:
             self._claim_order.count(len(claimed))
         return claimed
@@ -258,22 +249,20 @@ class Leases:
     async def _write_and_read(
         self, session: Session, batch: RunRows, heads: Sequence[Head]
     ) -> list[str]:
-        """One trip: the reading is a statement after the commit, and sees what it sealed."""
+        """One trip; the read is a statement after the commit."""
         if not heads:
             await session.all("commit")
             return []
         self._cache.forget_all_of(head.run.run_id for head in heads)
         *_, texts = await session.together(
-            batch.update(),
-            ("commit",),
-            ("runs_by_seq", [head.seq for head in heads]),
+            batch.update(), ("commit",), ("runs_by_seq", [head.seq for head in heads])
         )
         return [text for (text,) in texts]
 
-    def _handed_out(
+    def _still_held(
         self, records: Iterable[Record], heads: Sequence[Head], owner_id: str
     ) -> list[ClaimedRun]:
-        """Not what was taken away or ended in between."""
+        """Without runs that ended or lost this owner since."""
         claimed: dict[int, ClaimedRun] = {}
         for record in records:
             head = record.head
@@ -282,7 +271,7 @@ class Leases:
         return [claimed[head.seq] for head in heads if head.seq in claimed]
 
     def _claimed(self, record: Record, owner_id: str, expires_at: datetime) -> ClaimedRun:
-        """The owner will write this run next, so it is remembered as it was read."""
+        """Caches the run, because its owner will write it next."""
         head, snapshot, digest = record
         self._cache.remember(head, snapshot.steps)
         lease = Lease(
@@ -293,9 +282,8 @@ class Leases:
     # Renewing and releasing
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
-        """On a connection that does nothing else. A run locked by another transaction is
-        neither waited for long nor given up, and never said to be renewed: an owner that believed
-        that would work on beside its successor."""
+        """On a connection of its own. A run that another transaction locks for long is answered as
+        ``busy``: neither lost nor renewed."""
         check_lease_seconds(seconds)
         answers = [Renewal(run_id=lease.run_id, ok=False) for lease in leases]
         left = [i for i, lease in enumerate(leases) if can_exist(lease.run_id)]
@@ -340,29 +328,25 @@ class Leases:
 
     async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         async with self._connections.session(Pool.WRITING) as session:
-            for seconds in PAUSES_S:
-                await pause(seconds)
-                try:
-                    await self._release(session, run_id, fencing, update_id)
-                except Busy:
-                    continue
-                return
-        raise locked(f"run {run_id}", self._connections.address.place)
+            await until_free(
+                lambda: self._release(session, run_id, fencing, update_id),
+                locked(f"run {run_id}", self._connections.address.place),
+            )
 
     async def _release(
         self, session: Session, run_id: str, fencing: Fencing, update_id: str
     ) -> None:
         async with session.undone_on_error():
             head, at = await self._lock_run(session, run_id)
-            given_back = release(head.run, fencing, at)
-            if given_back.event is None:
+            released = release(head.run, fencing, at)
+            if released.event is None:
                 await session.all("commit")
                 return
             batch = RunRows()
-            _put(batch, 0, head, given_back, update_id, at)
-            self._cache.forget_all_of((run_id,))
+            _put(batch, 0, head, released, update_id, at)
+            self._cache.forget(run_id)
             await session.together(batch.update(), ("commit",))
-        self._announcer.announce(news(head.run, given_back.snapshot, at))
+        self._announcer.announce(news(head.run, released.snapshot, at))
 
     async def _lock_run(self, session: Session, run_id: str) -> _Found:
         """Begins the transaction. ``RunNotFound``, ``Busy``."""
@@ -381,7 +365,7 @@ class Leases:
 
 
 def _is_free(run: RunSnapshot, request: ClaimRequest) -> bool:
-    """Whatever its lease says: no owner can come back to it."""
+    """Whatever its lease: it has no owner, or a dead one."""
     return run.owner_id is None or run.owner_id in request.dead_owners
 
 
@@ -394,7 +378,7 @@ def _take(
     held: bool,
     at: datetime,
 ) -> None:
-    """What this owner holds already is renewed."""
+    """Renews a run that this owner already holds."""
     taken = claim(
         head.run,
         request.owner_id,
@@ -415,7 +399,7 @@ def _put(
     at: datetime,
     lease: LeaseRequest | None = None,
 ) -> None:
-    """A claim or a release: a version of its own, with its event. Without one: a renewal."""
+    """A claim or a release is a version with an event; without an event it is a renewal."""
     run, event = claimed
     batch.change(i, head, run, at, lease, extends=event is None)
     if event is not None:
@@ -469,5 +453,4 @@ from (
 ) r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 order by r.rank, r.ready_at, r.seq limit {limit}
 """
-"""One ordered range per queue, the queues found by steps from one to the next; and the few that are
-due or expired."""
+"""One ordered range per queue, and the few that are due or expired."""

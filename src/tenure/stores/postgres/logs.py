@@ -1,8 +1,8 @@
 """Output of tasks, as chunks of bytes.
 
-A chunk is written if its writer still owns the run and the stream ends where the chunk begins, all
-in one statement; two that begin at the same place exclude each other by the primary key. What is
-there already is acknowledged as if it had just been written.
+A chunk is written if its writer still owns the run and the stream ends where the chunk begins, in
+one statement; the primary key excludes two that begin at the same place. A repeated chunk is
+acknowledged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Logs:
             await session.confirm()
             return int(size)
         known = b""
-        if 0 <= offset <= size:  # at its very end another call may have written at this moment
+        if 0 <= offset <= size:  # at its end another call may just have written
             known = await _bytes(session, seq, stream, offset, len(data))
         if not known or not data.startswith(known):
             raise StoreRejected(

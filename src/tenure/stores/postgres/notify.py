@@ -1,14 +1,10 @@
-"""Hints: which runs may be claimed, which owner is to look at a cancel request. They carry an id or
-a queue and no state.
+"""Hints (wakeups) by ``NOTIFY``: a run may be claimed, an owner has a cancel request. They carry an
+id or a queue, no state, and may be lost: workers poll besides.
 
-*Announced* after the commit, in a transaction that writes nothing: a commit with ``NOTIFY`` holds a
-lock of the whole database until it is on disk. However many there are, one such transaction per
-process in ten milliseconds. If it fails (the server's queue is full, as a listener elsewhere does
-not end its transaction) the hints are lost, which costs a worker no more than its polling interval.
-
-*Heard* on a connection that does nothing else. Runs to claim have a channel of their own: most
-processes of a busy database submit some, and none of them need be woken by what all the others
-submit.
+They are announced after the commit, in a transaction that writes nothing, because a commit with
+``NOTIFY`` holds a lock of the whole database until it is on disk; at most one per process in ten
+milliseconds. They are received on a separate connection. Runs to claim have a channel of their own,
+so that processes that only submit are not woken.
 """
 
 from __future__ import annotations
@@ -35,16 +31,15 @@ from tenure.stores.postgres.statements import SQL, Call
 _log = logging.getLogger("tenure.stores")
 
 _LISTEN = {"tenure": "listen", "tenure_queue": "listen_to_queues"}
-"""By which statement each channel is heard."""
-_ANNOUNCE_EVERY_S = 0.01
+"""The statement for each channel."""
+_ANNOUNCE_INTERVAL_S = 0.01
 _CLOSE_TIMEOUT_S = 1.0
-"""Closing waits so long for hints to go out."""
+"""For hints still to be announced."""
 _MAX_PAYLOAD_BYTES = 7000
-"""The server takes 8000."""
-_RECONNECT_AFTER_S = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""A connection that lasts for longer than the last of them begins with the first once more."""
+"""The server's limit is 8000."""
+_RECONNECT_PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Begins again after a connection that lasted longer than the last of them."""
 _CHECK_TIMEOUT_S = 2.0
-"""A hint takes milliseconds."""
 
 _topics = msgspec.json.Decoder(frozenset[str])
 
@@ -54,18 +49,16 @@ def channel_of(topic: str) -> str:
 
 
 def announcement(topics: Iterable[str]) -> Call:
-    """A transaction by itself."""
-    told = [
+    notifications = [
         (channel, payload)
         for channel, those in groupby(sorted(topics, key=channel_of), channel_of)
         for payload in payloads(those)
     ]
-    channels, texts = [channel for channel, _ in told], [payload for _, payload in told]
-    return ("announce", channels, texts)
+    return ("announce", [channel for channel, _ in notifications], [p for _, p in notifications])
 
 
 def payloads(topics: Iterable[str]) -> Iterator[str]:
-    """As few as hold them. A topic too large for any is left out."""
+    """As few as possible. Leaves out a topic that is too large."""
     room = _MAX_PAYLOAD_BYTES
     some: list[str] = []
     for topic in sorted(filter(can_be_stored, topics)):
@@ -90,9 +83,9 @@ class Announcer:
         """Returns at once."""
         self._topics.update(topics)
         if self._topics and (self._task is None or self._task.done()):
-            self._task = asyncio.ensure_future(self._tell())
+            self._task = asyncio.ensure_future(self._send())
 
-    async def _tell(self) -> None:
+    async def _send(self) -> None:
         while self._topics:
             topics, self._topics = self._topics, set()
             try:
@@ -100,12 +93,12 @@ class Announcer:
                     try:
                         await session.all(*announcement(topics))
                     except BaseException:
-                        # A queue that was full stays so until the server is asked how full it is.
+                        # A full queue stays full until its usage is queried.
                         await session.all("make_room_for_hints")
                         raise
             except TenureError as error:
                 _log.debug("hints were lost: %s", error)
-            await pause(_ANNOUNCE_EVERY_S)
+            await pause(_ANNOUNCE_INTERVAL_S)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -139,16 +132,16 @@ class Hints:
             await listening.remove(listener)
 
     async def hears_hints(self) -> bool | None:
-        """Through a pooler that hands each transaction to another connection none are heard: the
-        one that listens is another client's by the time they come."""
+        """Whether a test hint arrives: none do through a pooler that assigns another connection to
+        each transaction."""
         if not self._connections.address.wakeups:
             return None
         topic = f"echo:{uuid4().hex}"
-        async with self._connections.apart(2 * _CHECK_TIMEOUT_S) as ear:
-            await ear.all(_LISTEN[channel_of(topic)])
+        async with self._connections.apart(2 * _CHECK_TIMEOUT_S) as listener:
+            await listener.all(_LISTEN[channel_of(topic)])
             async with self._connections.session(Purpose.READING) as session:
                 await session.all(*announcement([topic]))
-            async with aclosing(ear.connection.notifies(timeout=_CHECK_TIMEOUT_S)) as hints:
+            async with aclosing(listener.connection.notifies(timeout=_CHECK_TIMEOUT_S)) as hints:
                 async for hint in hints:
                     if topic in hint.payload:
                         return True
@@ -156,8 +149,8 @@ class Hints:
 
 
 class Listening:
-    """One connection for all listeners of an event loop, there while there are any. Made anew when
-    more is to be heard than was listened for."""
+    """One connection for all listeners of an event loop, while there are any; replaced when a
+    listener needs another channel."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -181,7 +174,7 @@ class Listening:
             self._former.add(self._task)
             self._task.add_done_callback(self._former.discard)
         self._channels, self._hears = channels, False
-        self._task = asyncio.ensure_future(self._listen_again_and_again(channels))
+        self._task = asyncio.ensure_future(self._keep_listening(channels))
 
     async def remove(self, listener: _Listener) -> None:
         self._listeners.remove(listener)
@@ -194,18 +187,18 @@ class Listening:
             self._channels, self._hears = frozenset(), False
             await end(task, *self._former)
 
-    async def _listen_again_and_again(self, channels: frozenset[str]) -> None:
+    async def _keep_listening(self, channels: frozenset[str]) -> None:
         failures, time = 0, asyncio.get_running_loop().time
         while True:
             began = time()
             try:
                 await self._listen(channels)
-            except Exception as error:  # noqa: BLE001  whatever it is, hints are to be heard again
+            except Exception as error:  # noqa: BLE001  reconnect after any error
                 _log.debug("hints are not heard: %s", error)
             self._hears = False
-            if time() - began > _RECONNECT_AFTER_S[-1]:
+            if time() - began > _RECONNECT_PAUSES_S[-1]:
                 failures = 0
-            await pause(_RECONNECT_AFTER_S[min(failures, len(_RECONNECT_AFTER_S) - 1)])
+            await pause(_RECONNECT_PAUSES_S[min(failures, len(_RECONNECT_PAUSES_S) - 1)])
             failures += 1
 
     async def _listen(self, channels: frozenset[str]) -> None:
@@ -214,14 +207,14 @@ class Listening:
             for channel in sorted(channels):
                 await connection.execute(SQL[_LISTEN[channel]], prepare=False)
             self._hears = True
-            self._tell(None)  # whatever was said while nothing was heard
+            self._wake(None)  # hints may have been missed
             async for hint in connection.notifies():
                 try:
-                    self._tell(_topics.decode(hint.payload))
+                    self._wake(_topics.decode(hint.payload))
                 except (msgspec.DecodeError, RecursionError):
-                    self._tell(None)  # whatever it was: at worst a worker looks in vain
+                    self._wake(None)  # at worst a worker polls in vain
 
-    def _tell(self, topics: frozenset[str] | None) -> None:
+    def _wake(self, topics: frozenset[str] | None) -> None:
         for listener in list(self._listeners):
             if topics is None or topics & listener.topics:
                 listener.heard()

@@ -1,26 +1,19 @@
-"""Callbacks that wait: claimed, sent elsewhere, settled.
+"""Callbacks: claimed, settled and requeued.
 
-*Rights.* A relay that holds a callback settles it: delivered, dead, or waiting as before. If it is
-settled, the next of its run and target is shown to claims (``blocked``). If a letter died, or one
-that had died was delivered, its run shows the newest dead letter left (``callback_error``). The
-owner adds callbacks, and holds the one they wait behind until its commit. A person sends settled
-ones again. None of them ever takes back what another has done.
+Settling a callback as delivered or dead unblocks the next one of its run and target (``blocked``),
+and updates the newest dead letter that its run shows (``callback_error``); all of that is one
+commit. The owner that adds a callback locks the one before it until its commit.
 
-*All or nothing, for each.* A callback, the next one and what its run shows change in one commit. So
-it need not be remembered that a run must still show something: it does, or the callback still
-waits.
-
-*Nothing waits.* Each of these rows may be held by another transaction, for a moment or, by a
-person, for long. Then that one callback is not settled, and the relay is told to send its outcome
-again; all others are. (An outcome that is not sent again is found out once more, when the claim has
-ended.)
+No call waits for a row that another transaction has locked: that callback is not settled, and the
+relay gets an error and sends its outcome again; all others of the batch are settled. If an outcome
+is not sent again, the callback is sent again when the claim has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenure.model.codec import storable
 from tenure.model.errors import DeliveryNotFound, StoreUnavailable, TenureError
@@ -39,17 +32,25 @@ from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.stores import rows as record_rows
-from tenure.stores.postgres.connection import PAUSES_S, SHORT_PAUSES_S, Busy, Row, Session, pause
+from tenure.stores.postgres.connection import (
+    PAUSES_S,
+    SHORT_PAUSES_S,
+    Busy,
+    Row,
+    Session,
+    pause,
+    until_free,
+)
 from tenure.stores.postgres.errors import DATA_ERRORS
 from tenure.stores.postgres.pools import Connections, Purpose
 from tenure.stores.postgres.rows import (
     ChangedDeliveryRow,
-    Kept,
     can_be_stored,
     changed_delivery,
     delivery_of,
 )
 from tenure.stores.postgres.statements import FRAGMENTS, Call, Values, newest_of
+from tenure.stores.rows import DeliveryClaim, Kept
 
 _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500
@@ -57,31 +58,20 @@ _ORIGINS_AT_ONCE = 500
 Answer = Delivery | TenureError
 
 
-class _Claim(NamedTuple):
-    """What ``claim_deliveries`` is asked for."""
-
-    token: str
-    limit: int
-    seconds: float
-    per_origin: int | None
-    except_origins: Collection[str]
-    only: Collection[str] | None
-
-
 class _Written:
-    """What a transaction is about to write."""
+    """The changes of a transaction."""
 
     def __init__(self) -> None:
         self.rows: dict[int, ChangedDeliveryRow] = {}
         """By number: one that is settled twice is written once."""
         self.settled: set[tuple[int, str]] = set()
-        """Runs and targets whose next callback may go out."""
+        """Runs and targets whose next callback may be sent."""
         self.failing: set[int] = set()
         """Runs whose newest dead letter may have changed."""
 
 
 class _Work:
-    """What is to be settled, and the answers so far."""
+    """Settlements, and the answers so far."""
 
     def __init__(self, settlements: Sequence[Settlement]) -> None:
         self.settlements = settlements
@@ -89,7 +79,7 @@ class _Work:
         self._answers: dict[int, Answer] = {}
 
     def answer(self, busy: set[str], answer_to: Callable[[Settlement], Answer]) -> None:
-        """All but those that another transaction holds."""
+        """All but those that another transaction has locked."""
         asked, self.left = self.left, []
         for i in asked:
             settlement = self.settlements[i]
@@ -118,11 +108,8 @@ class OutboxCalls:
         except_origins: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[Delivery]:
-        wanted = _Claim(token, limit, seconds, per_origin, except_origins, only)
-        async with (
-            self._connections.session(Purpose.WRITING) as session,
-            session.undone_on_error(),
-        ):
+        wanted = DeliveryClaim(token, limit, seconds, per_origin, except_origins, only)
+        async with self._connections.session(Purpose.WRITING) as session, session.undone_on_error():
             return await self._claim_after(session, [("begin",), ("carefully",)], wanted)
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
@@ -145,7 +132,7 @@ class OutboxCalls:
         except_origins: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> tuple[list[Answer], list[Delivery]]:
-        wanted = _Claim(token, limit, seconds, per_origin, except_origins, only)
+        wanted = DeliveryClaim(token, limit, seconds, per_origin, except_origins, only)
         work = _Work(settlements)
         async with self._connections.session(Purpose.WRITING) as session:
             async with session.undone_on_error():
@@ -188,26 +175,22 @@ class OutboxCalls:
 
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         async with self._connections.session(Purpose.WRITING) as session:
-            for seconds in PAUSES_S:
-                await pause(seconds)
-                try:
-                    return await self._requeue(session, delivery_id)
-                except Busy:
-                    continue
-        raise self._locked_delivery(delivery_id)
+            return await until_free(
+                lambda: self._requeue(session, delivery_id), self._locked_delivery(delivery_id)
+            )
 
     # Claiming
 
     async def _claim_after(
-        self, session: Session, calls: Sequence[Call], wanted: _Claim
+        self, session: Session, calls: Sequence[Call], wanted: DeliveryClaim
     ) -> list[Delivery]:
-        """What ``calls`` of a transaction made eligible can be claimed; then commit."""
+        """Claim, also what ``calls`` of the same transaction unblocked, and commit."""
         *_, renewed, found = await session.together(
             *calls,
             ("renew_held_deliveries", wanted.token, wanted.seconds),
             ("origins_due", self._next_origin, _ORIGINS_AT_ONCE),
         )
-        # Not renewed, it may go to another relay before it was sent from here: left to that one.
+        # One that was not renewed may be claimed by another relay before this one sends it.
         left_to_others = [number for number, is_renewed in renewed if not is_renewed]
         ending: list[Call] = [("held_deliveries", wanted.token, left_to_others), ("commit",)]
         if not renewed:
@@ -215,22 +198,19 @@ class OutboxCalls:
         *_, held, _ = await session.together(*ending)
         return [delivery_of(text).delivery for (text,) in held]
 
-    async def _holding(self, session: Session, wanted: _Claim, found: list[Row]) -> Call:
-        limit = max(wanted.limit, 0)
-        most = limit if wanted.per_origin is None else max(wanted.per_origin, 0)
+    async def _holding(self, session: Session, wanted: DeliveryClaim, found: list[Row]) -> Call:
+        limits, hold = (wanted.most_per_origin, wanted.most), (wanted.token, wanted.seconds)
         left_out = frozenset(filter(can_be_stored, wanted.except_origins))
-        hold = (wanted.token, wanted.seconds)
         if wanted.only is not None:
             names = sorted(filter(can_be_stored, set(wanted.only)))
-            return ("hold_named_deliveries", *hold, names, most, limit, list(left_out))
+            return ("hold_named_deliveries", *hold, names, *limits, list(left_out))
         origins = await self._origins(session, found, left_out)
-        return ("hold_due_deliveries", *hold, origins, most, limit)
+        return ("hold_due_deliveries", *hold, origins, *limits)
 
     async def _origins(
         self, session: Session, found: list[Row], left_out: frozenset[str]
     ) -> list[str]:
-        """Where something waits, without those left out. These may fill any number of looks; each
-        look begins with the last one of the look before."""
+        """Origins with a delivery due, except these, which may fill any number of pages."""
         for _ in range(1 + len(left_out) // (_ORIGINS_AT_ONCE - 1)):
             some = await self._some_origins(session, found)
             origins = [origin for origin in some if origin not in left_out]
@@ -240,7 +220,7 @@ class OutboxCalls:
         return []
 
     async def _some_origins(self, session: Session, found: list[Row]) -> list[str]:
-        """All of them or, if they are very many, those whose turn it is to be looked at."""
+        """All of them, or the next page of very many."""
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
             found = found + await session.all("origins_due", "", _ORIGINS_AT_ONCE)
         origins = list(dict.fromkeys(origin for (origin,) in found))[:_ORIGINS_AT_ONCE]
@@ -292,8 +272,7 @@ class OutboxCalls:
                 return
 
     async def _settle(self, session: Session, work: _Work) -> list[Call]:
-        """Begins the transaction: answers what can be, and tells what is still to be written.
-        Refusals come before anything is."""
+        """Begin the transaction, answer the settlements, and return the statements to execute."""
         settlements = work.settlements
         asked = [settlements[i].delivery_id for i in work.left]
         found, free = await _lock(session, [name for name in asked if can_be_stored(name)])
@@ -316,7 +295,7 @@ class OutboxCalls:
 async def _of_busy_runs(
     session: Session, settlements: Sequence[Settlement], found: dict[str, Kept]
 ) -> set[str]:
-    """Lock the runs on which an outcome is to show: the callbacks of those that cannot be had."""
+    """Lock the runs whose dead letter may change; returns the callbacks of those that are busy."""
     shown: dict[str, int] = {}
     for each in settlements:
         kept = found.get(each.delivery_id)
@@ -324,13 +303,13 @@ async def _of_busy_runs(
             shown[each.delivery_id] = kept.seq
     if not shown:
         return set()
-    locked = await session.all("lock_mourned", sorted(set(shown.values())))
+    locked = await session.all("lock_failing_runs", sorted(set(shown.values())))
     return {delivery_id for delivery_id, seq in shown.items() if (seq,) not in locked}
 
 
 def _shows_on_its_run(settlement: Settlement, delivery: Delivery) -> bool:
     if delivery.settled_token == settlement.token:
-        return False  # sent again: that is done
+        return False  # a repeated settlement
     if isinstance(settlement.outcome, Delivered):
         return delivery.died_at is not None
     return isinstance(settlement.outcome, GiveUp)
@@ -354,7 +333,7 @@ def _answer(
             raise DeliveryNotFound(settlement.delivery_id)
         kept = found[settlement.delivery_id]
         delivery, outcome = kept.delivery, settlement.outcome
-        if not isinstance(outcome, Delivered):  # the one that brings no value of its own
+        if not isinstance(outcome, Delivered):  # which has no values to check
             outcome = storable(delivery.run_id, settlement).outcome
         delay = None
         if isinstance(outcome, RetryLater):
@@ -376,8 +355,8 @@ def _answer(
 async def _lock(
     session: Session, delivery_ids: list[str], *before: Call
 ) -> tuple[dict[str, Kept], set[int]]:
-    """Begin a transaction, and read: what there is, and the numbers of those that no other call can
-    change any more, nor the next one that waits behind them."""
+    """Begin a transaction, lock, and read: the deliveries, and the numbers of those that are locked
+    here together with the next one behind them."""
     try:
         *_, locked, held_up, texts = await session.together(
             ("begin",),
@@ -401,7 +380,7 @@ def _putting(rows: Sequence[ChangedDeliveryRow]) -> Call:
 def page_statement(
     state: DeliveryState | None, run_id: str | None, before: int, limit: int
 ) -> tuple[str, list[Any]]:
-    """(number, delivery) of those below ``before``, newest first."""
+    """Selects (number, delivery) below ``before``, newest first."""
     values = Values()
     border = values.bind(before)
     if run_id is not None:

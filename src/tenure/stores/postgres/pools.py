@@ -1,10 +1,9 @@
-"""Connections by purpose, so that a commit never waits for a list, nor a renewal for output.
+"""A connection pool (``psycopg_pool``) for each purpose, so that a commit never waits for a list,
+nor a renewal for output.
 
-Each purpose has a pool of its own (``psycopg_pool``), opened when it is first used. A connection
-holds no state between calls: a pooler may hand each transaction to another one. One that ended
-while it was idle is replaced unnoticed; one that ends in mid-call is ``StoreUnavailable``, for it
-is not known what became of the call. A server that takes no writes any more is left: all
-connections are made anew.
+A connection has no state between calls, for poolers. One that ends while idle is replaced; one that
+ends during a call is ``StoreUnavailable``: the result is unknown. When a server becomes read-only,
+all connections are replaced.
 """
 
 from __future__ import annotations
@@ -25,28 +24,22 @@ from tenure.aio import times_cancelled
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.connection import CANCEL_TIMEOUT_S, Connection, ServerClock, Session
-from tenure.stores.postgres.errors import (
-    DRIVER_ERRORS,
-    not_connected,
-    takes_no_writes,
-    translation,
-)
+from tenure.stores.postgres.errors import DRIVER_ERRORS, not_connected, takes_no_writes, translation
 from tenure.stores.postgres.schema import check_schema, look
 from tenure.stores.postgres.statements import SQL
 
-# What a pool of ours meets is raised where it is waited for; it need not be on standard error too.
+# Errors of our pools are raised by the calls and need not be logged too.
 logging.getLogger("psycopg.pool").addFilter(
-    lambda told: "tenure" not in str(told.args[:1] if isinstance(told.args, tuple) else "")
+    lambda entry: "tenure" not in str(entry.args[:1] if isinstance(entry.args, tuple) else "")
 )
 
 LOOK_EVERY_S = 5.0
-"""The store may be migrated while it is used, or its server made read-only: so long may pass until
-that is noticed. A look is a trip, made by the call that comes next; after half of that time by the
-next that only reads, so that in a process that does both no write waits for it."""
+"""Between checks for a migrated store or a server made read-only. A check is a trip within the next
+call; after half that time within the next read, so that usually no write has to wait."""
 _CONNECT_MARGIN_S = 2.0
-"""An attempt to connect that takes all its time is heard of before its caller gives up."""
+"""An attempt to connect must time out before its caller does."""
 _CLOSE_TIMEOUT_S = 1.0
-"""Closing waits so long for a connection that is just being made."""
+"""For a connection that is being made."""
 
 
 class Purpose(StrEnum):
@@ -58,7 +51,7 @@ class Purpose(StrEnum):
 
 
 class _Pool:
-    """Of one purpose, in one event loop."""
+    """For one purpose, in one event loop."""
 
     def __init__(
         self,
@@ -70,7 +63,7 @@ class _Pool:
         self._address = address
         self._purpose = purpose
         self._failure: asyncio.Future[Exception] | None = None
-        """Of the next attempt to connect, while a caller waits for a connection."""
+        """The error of the next attempt to connect, while a call waits for a connection."""
         self.pool = AsyncConnectionPool(
             address.conninfo,
             connection_class=Connection,
@@ -84,7 +77,7 @@ class _Pool:
             max_size=size,
             open=False,
             num_workers=1,
-            # Each caller that waits has a new attempt made, and is told how it ended.
+            # No retries in the background: each waiting call makes a new attempt.
             reconnect_timeout=0,
         )
 
@@ -99,8 +92,8 @@ class _Pool:
             await self.give_back(connection, keep=False)
 
     async def _made_or_given_back(self) -> Connection:
-        """Or the error of whatever attempt to connect fails next: a pool alone would let its
-        callers wait until their time is over, and not say why."""
+        """Raises the error of the next failed attempt to connect; the pool alone would time out
+        without a reason."""
         if self._failure is None:
             self._failure = asyncio.get_running_loop().create_future()
         failure, seconds = self._failure, self._address.connect_timeout * self._address.servers
@@ -125,7 +118,7 @@ class _Pool:
 
     def _failed(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
-            # The pool takes it for one more failed attempt, and its worker would never end.
+            # The pool would treat a cancellation as a failed attempt, and its worker never end.
             worker = asyncio.current_task()
             if worker is not None:
                 asyncio.get_running_loop().call_soon(worker.cancel)
@@ -135,7 +128,7 @@ class _Pool:
             failure.set_result(error)
 
     async def give_back(self, connection: Connection, *, keep: bool) -> None:
-        """Whatever was begun ends with a connection that is not kept; the pool replaces it."""
+        """Closes a connection that is not kept or not idle; the pool replaces it."""
         if not (keep and connection.is_idle) or connection.unconfirmed or connection.stopped:
             await connection.close()
         await self.pool.putconn(connection)
@@ -155,17 +148,17 @@ class Connections:
             WeakKeyDictionary()
         )
         self._lent: set[Connection] = set()
-        self._fitted_at = -inf
-        """When the schema was last seen to be ours."""
+        self._checked_at = -inf
+        """Time of the last successful check of the schema."""
 
     @asynccontextmanager
     async def session(self, purpose: Purpose) -> AsyncIterator[Session]:
         """For one call."""
         pool = await self._pool(purpose)
-        async with self._told_plainly(self.address.statement_timeout) as limit:
+        async with self._translated(self.address.statement_timeout) as limit:
             connection = await pool.take()
             try:
-                # Here, not around the wait for a connection, which has a limit of its own.
+                # Not around the wait for a connection, which has its own limit.
                 limit.reschedule(_in_seconds(self.address.statement_timeout))
                 if self._is_time_to_look(purpose):
                     await self._look_at_schema(connection)
@@ -176,16 +169,15 @@ class Connections:
 
     @asynccontextmanager
     async def apart(self, seconds: float) -> AsyncIterator[Session]:
-        """For whatever looks after the schema itself, and may take long: on a connection of its
-        own, whatever the schema."""
-        async with self._told_plainly(seconds) as limit, self.lent(any_schema=True) as connection:
+        """For upkeep: on a separate connection, with any schema."""
+        async with self._translated(seconds) as limit, self.lent(any_schema=True) as connection:
             limit.reschedule(_in_seconds(seconds))
             yield Session(connection, self._clock)
             self._check_confirmed(connection)
 
     @asynccontextmanager
     async def lent(self, *, any_schema: bool = False) -> AsyncIterator[Connection]:
-        """For long; it is in no pool. It ends when its server is left."""
+        """For long, outside the pools. Cut when its server becomes read-only."""
         self._check_open()
         try:
             connection = await Connection.connect(
@@ -204,8 +196,8 @@ class Connections:
             await connection.close()
 
     @asynccontextmanager
-    async def _told_plainly(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """What the driver raises, in our words."""
+    async def _translated(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+        """Raises the driver's errors as ``StoreError``."""
         cancelled_before = times_cancelled()
         limit = asyncio.timeout(None)
         try:
@@ -213,13 +205,13 @@ class Connections:
                 yield limit
         except TenureError:
             raise
-        except _NotConnected as told:
-            if isinstance(told.error, TenureError):
-                raise told.error from None
-            raise not_connected(self.address, told.error) from told.error
+        except _NotConnected as failed:
+            if isinstance(failed.error, TenureError):
+                raise failed.error from None
+            raise not_connected(self.address, failed.error) from failed.error
         except DRIVER_ERRORS as error:
             if times_cancelled() > cancelled_before:
-                # A driver that is cancelled in mid-call raises what it meets on its way out.
+                # The driver may raise another error when it is cancelled during a call.
                 raise asyncio.CancelledError from error
             if limit.expired():
                 raise StoreUnavailable(
@@ -233,10 +225,10 @@ class Connections:
             raise translation(self.address, error) from error
 
     async def check_schema(self) -> None:
-        """As it is now. ``StoreIncompatible``."""
-        self._fitted_at = -inf
+        """``StoreIncompatible``."""
+        self._checked_at = -inf
         async with self.session(Purpose.READING):
-            pass  # to get one is to look
+            pass  # a new session checks
 
     async def close(self) -> None:
         """May be called twice."""
@@ -267,7 +259,6 @@ class Connections:
         return pool
 
     async def _make_ready(self, connection: Connection) -> None:
-        """Is this a server, and a schema, to decide anything on?"""
         async with asyncio.timeout(self.address.statement_timeout):
             await self._look_at_schema(connection)
             if self.address.prepared:
@@ -276,22 +267,21 @@ class Connections:
 
     def _is_time_to_look(self, purpose: Purpose) -> bool:
         early = purpose is Purpose.READING
-        return monotonic() - self._fitted_at > (LOOK_EVERY_S / 2 if early else LOOK_EVERY_S)
+        return monotonic() - self._checked_at > (LOOK_EVERY_S / 2 if early else LOOK_EVERY_S)
 
     async def _look_at_schema(self, connection: Connection) -> None:
-        """Once it was not ours every call looks, until it is again."""
+        """After a failure every call checks, until one succeeds."""
         now = monotonic()
         found = await look(connection, self.address.statement_timeout + CANCEL_TIMEOUT_S)
-        self._fitted_at = -inf
+        self._checked_at = -inf
         if found.read_only:
             await self._leave_server()
             raise takes_no_writes(self.address, "transaction_read_only is on")
         check_schema(self.address.place, found.schema)
-        self._fitted_at = now
+        self._checked_at = now
 
     async def _leave_server(self) -> None:
-        """All connections are made anew, to the server that takes writes: those that are idle now,
-        those in use when they come back."""
+        """Replace all connections, those in use when they are returned."""
         for pool in self._pools.get(asyncio.get_running_loop(), {}).values():
             await pool.pool.drain()
         for connection in self._lent:

@@ -1,9 +1,9 @@
--- Every statement of the PostgreSQL store, by name. What stands in braces is a fragment above it.
+-- Every statement of the PostgreSQL store, by name. Braces name a fragment above.
 --
--- Rows go in and come out as JSON texts, many at once: the driver then has one value to look at
--- instead of thousands. Bodies that are kept as they are come beside their rows, in the same order:
--- taking a row apart the server would stumble over a NUL in somebody's output. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
--- it knows nothing about; clock() is volatile and in an index condition only as a sub-select.
+-- Rows are passed as JSON texts, many at once: one value for the driver instead of thousands. Bodies
+-- are passed beside their rows, in the same order: parsed with the row, a NUL in the output of a task
+-- would be an error. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables without
+-- statistics; clock() is volatile, so in an index condition it must be a sub-select.
 
 -- fragment: head
 json_build_array(r.seq, r.run_id, r.workflow_name, r.status, r.version, r.fence, r.owner_id,
@@ -51,36 +51,31 @@ select seq, version, updated_at, fence, update_id, changed_in, events
 from ok where update_id is not null
 
 -- name: begin
--- Whatever the role has been given for its transactions: what was locked is then looked at as it is,
--- not as it was when the transaction began.
+-- Whatever the role's default: reads must see the rows locked before them as they are now.
 begin isolation level read committed
 
 -- name: commit
 commit
 
 -- name: confirm
--- Nothing but a commit that is written down: it comes after all that can be seen, and so do those who
--- wait for it with us, a replica as well.
+-- A commit record after everything visible: once it is durable, also on a replica, all of that is.
 select pg_logical_emit_message(true, 'tenure', ''::text)
 
 -- name: for_prepared_statements
--- One plan for each statement, made without its values, perhaps while tables are empty, and kept when
--- they are not. Only on a connection that nobody else uses: a pooler that keeps prepared statements
--- apart does not keep these, and they would stay for whoever comes next. It is known by the number of
--- the server's process, of which it tells its clients another one.
+-- One generic plan for each statement, perhaps made while tables are empty. Not behind a pooler, where
+-- these settings would stay for other clients: it reports another process id than the server's.
 select set_config('plan_cache_mode', 'force_generic_plan', false),
   set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
 where pg_backend_pid() = $1::integer
 
 -- name: carefully
--- For the rest of a transaction. Whoever freezes with rows locked must not keep them; and a table
--- that looks small to the planner may be so no longer. (Without a plan that is kept, a sequential scan
--- of an empty table is no mistake: the next call is planned anew, with the size it finds.)
+-- For the rest of a transaction. A client that hangs must not keep its locks; and a table may be
+-- larger than the planner's statistics say.
 select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
 -- name: functions_out_of_reach
--- Everybody may execute a function, unless somebody has taken that away, perhaps beforehand.
+-- Every role may execute a function unless that right was revoked, perhaps by default privileges.
 select p.oid::regprocedure::text from pg_proc p
 where p.pronamespace = 'tenure'::regnamespace and not has_function_privilege(p.oid, 'execute')
 order by 1
@@ -92,24 +87,23 @@ listen tenure
 listen tenure_queue
 
 -- name: announce
--- Nothing is written, so nothing need be on disk before those who listen are told.
+-- Nothing is written, so the commit need not wait for the disk.
 select set_config('synchronous_commit', 'off', true),
   array(select pg_notify(channel, topics)::text
     from unnest($1::text[], $2::text[]) as t(channel, topics))
 
 -- name: make_room_for_hints
--- It answers when it has swept up what all have heard.
+-- As a side effect, the server discards notifications that all listeners have read.
 select pg_notification_queue_usage()
 
 -- name: clock
 select tenure.clock()
 
 -- name: schema
--- The first words on every connection. Times are told in UTC, in the style that the driver reads;
--- poolers keep these settings. Statements alone see what is committed, as transactions do (`begin`): no
--- pooler keeps that, so it is set only on a connection that nobody else uses (as below the planner's).
--- The server stops what takes longer than the client waits: nobody would hear the answer. Asked again
--- now and then: the store may have been migrated, or its server made read-only.
+-- The first statement on every connection, repeated at intervals: the store may have been migrated, or
+-- its server made read-only. Poolers keep time zone and date style for each client, but not isolation
+-- and statement timeout, which are therefore not set behind one (as `for_prepared_statements`). The
+-- server stops statements that take longer than the client waits.
 select coalesce(max(number), 0), current_setting('transaction_read_only') = 'on',
   set_config('timezone', 'UTC', false),
   set_config('datestyle', 'ISO', false), case when pg_backend_pid() = $1::integer then
@@ -118,11 +112,10 @@ select coalesce(max(number), 0), current_setting('transaction_read_only') = 'on'
 from tenure.migrations
 
 -- fragment: created
--- What is there already is left out: the insert alone would wait for whoever is just changing it, and
--- all others with it. In order of their ids: two creators of the same never wait for each other in a
--- circle. A text that is there already is held, not written, so that no prune removes it before the
--- commit; any number may hold it at once. One that somebody else has just brought is held by touching
--- nothing of it.
+-- Existing runs are left out: the insert would wait for a transaction that is changing one. In order of
+-- their ids, so that two creators cannot deadlock. An existing workflow text gets a shared lock, so
+-- that no prune removes it before the commit; one inserted concurrently is locked by an update of no
+-- column.
 with given as materialized (
   select * from rows from (json_to_recordset($1::json) as (i integer, run_id text, workflow_name text,
     status text, version bigint, fence bigint, owner_id text, claim_id text, seconds float8,
@@ -168,7 +161,7 @@ with given as materialized (
 )
 
 -- name: active_retry
--- Of the chain that the run belongs to.
+-- Of the run's chain of retries.
 select a.run_id, a.status, a.readiness = 3 from tenure.runs a
 where a.retry_root = coalesce((select coalesce(o.retry_root, o.run_id) from tenure.runs o
     where o.run_id = $1::text), $1::text)
@@ -193,14 +186,14 @@ select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text
 
 -- name: create_plain_runs
--- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
+-- Runs without started steps and without callbacks: most of those submitted.
 {created}
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text
 
 -- fragment: updated
--- Of those still as they were when the update was decided, and that nobody else is writing now.
--- Without a status: steps and hosts alone went on, and the rest of the run's row stays as it is.
+-- Runs that have not changed since the update was decided and that no other transaction is writing.
+-- Without a status, only steps and hosts have changed, and the rest of the run's row is kept.
 with given as materialized (
   select * from rows from (json_to_recordset($1::json) as (i integer, seq bigint, base bigint,
     base_fence bigint, base_owner text, status text, version bigint, fence bigint, owner_id text,
@@ -256,8 +249,8 @@ with given as materialized (
 )
 
 -- name: update_runs
--- A new callback that finds an earlier one of its target waiting holds it until the commit:
--- whoever settles that one then sees the new one too.
+-- A new callback locks an earlier one of its target that waits, until the commit: the relay that
+-- settles that one then sees the new one.
 {updated}, deliveries as (
   insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
     blocked, attempts, due_at, redelivery, event)
@@ -278,7 +271,7 @@ with given as materialized (
 select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
 
 -- name: update_quiet_runs
--- Nobody is told by callback.
+-- Without callbacks.
 {updated}
 select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
 
@@ -288,8 +281,8 @@ select l.seq from unnest($1::text[]) u(run_id), lateral (
   for no key update skip locked) l
 
 -- name: runs_to_write
--- As they stand, with the ids of the writes that made version `base + 1` and the first, and the time
--- to judge them by. Steps and hosts only where they are asked for.
+-- Runs with the ids of the writes that made version `base + 1` and version 1, and the time of the
+-- decision; steps and hosts if `whole`.
 select json_build_array({head}, s.callbacks, case when u.whole then s.plan end,
   case when u.whole then (
     select json_agg(json_build_array(t.step, t.body, t.added_hosts))
@@ -334,7 +327,7 @@ select json_build_array(j.version, j.at, j.fence, j.events)::text
 from tenure.journal j where j.seq = $1 and j.version >= $2 order by j.version limit $3
 
 -- name: changes_after
--- So far as nothing can be added any more.
+-- Up to the oldest transaction still running, so that nothing is added before the cursor later.
 select json_build_array(j.changed_in::text::bigint, j.seq, j.version, j.at, j.fence, j.events,
   r.run_id)::text
 from tenure.journal j, lateral (select run_id from tenure.runs where seq = j.seq limit 1) r
@@ -346,12 +339,12 @@ order by j.changed_in, j.seq, j.version limit $4
 select pg_snapshot_xmin(pg_current_snapshot())::text
 
 -- name: changes_of_another_server
--- Of the server that a dump was taken from, whose transactions went further than this one's.
+-- From the dump of another server, whose transaction ids are ahead of this one's.
 select count(*) from tenure.journal
 where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
 
 -- name: adopt_runs
--- (So that they come first in the feed, not when this server has come that far.)
+-- Puts them first in the feed; else they would show only when this server reaches their ids.
 update tenure.runs set changed_in = '1'
 where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
 
@@ -360,7 +353,7 @@ update tenure.journal set changed_in = '1'
 where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
 
 -- fragment: ended_leases
--- Run out, or of an owner proven dead. Those a worker may resume.
+-- Runs that a worker may resume: the lease has expired, or the owner is proven dead.
 select r.* from tenure.runs r
 where r.owner_id is not null
   and (($3::boolean and r.lease_expires_at <= (select tenure.clock())) or r.owner_id = any($4::text[]))
@@ -369,7 +362,7 @@ where r.owner_id is not null
   and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim
--- All of them, in claim order; without a head those that somebody else is writing now.
+-- All of them, in claim order; without a head if another transaction is writing the run.
 select l.head::text, l.at from (
   select r.seq, r.rank, r.ready_at from tenure.runs r where r.owner_id = $1 and r.claim_id = $2
 ) h left join lateral (
@@ -379,14 +372,14 @@ select l.head::text, l.at from (
 order by h.rank, h.ready_at, h.seq
 
 -- name: promote_parked
--- Runs whose run_after has come join the ready ones.
+-- Runs whose run_after has passed become ready.
 update tenure.runs r set readiness = 1 where r.seq = any(array(
   select p.seq from tenure.runs p
   where p.readiness = 2 and p.ready_at <= (select tenure.clock())
   order by p.ready_at limit 1000 for no key update skip locked))
 
 -- name: pick_by_priority
--- One ordered range per queue, locked while it is read: whoever else claims takes the next ones.
+-- One ordered range per queue, locked while it is read: concurrent claims take the next ones.
 select {head}::text, tenure.clock() from (
   select p.* from unnest($1::text[]) q(queue), lateral (
     select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue
@@ -407,7 +400,7 @@ select {head}::text, tenure.clock() from (
 ) r order by r.ready_at, r.seq limit $2
 
 -- name: waiting_runs
--- What a claim would get first, as it stands: nothing is locked.
+-- What a claim would get first; locks nothing.
 select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps},
   s.definition_digest)::text
 from (
@@ -419,8 +412,8 @@ from (
 order by r.rank, r.ready_at, r.seq
 
 -- name: pick_abandoned
--- A reconciler's: they do not resume or were asked to stop, and their owner gave them back, ran out of
--- time or is dead.
+-- For reconcile: runs that do not resume or are canceled, released by their owner, with an expired
+-- lease or of a dead owner.
 select {head}::text, tenure.clock() from (
   select o.* from (
     select * from tenure.runs r
@@ -442,7 +435,7 @@ select {head}::text, tenure.clock() from (
 ) r order by r.rank, r.ready_at, r.seq limit $1
 
 -- name: renew_leases
--- Those that nobody else is writing now. Touches no index.
+-- Runs that no other transaction is writing. Changes no indexed column.
 with given as materialized (
   select * from unnest($1::text[], $2::text[], $3::bigint[]) as u(run_id, owner_id, fence)
 ), ours as materialized (
@@ -457,7 +450,7 @@ where r.seq = any(array(select seq from ours))
 returning r.seq
 
 -- name: lease_facts
--- Of those that are still held as they were.
+-- Of leases still held.
 select u.i, l.seq, l.lease_expires_at, l.cancel_requested_at, l.version
 from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality
   as u(run_id, owner_id, fence, i), lateral (
@@ -465,9 +458,9 @@ from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality
 where l.owner_id = u.owner_id and l.fence = u.fence
 
 -- name: renew_held_deliveries
--- (Of a claim whose answer was lost.) All of them, and whether they are renewed: not those that
--- somebody else is writing now. (The state is written so that no index of all that wait will do,
--- which may look as good as the one of tokens, on a small table or without statistics.)
+-- For a claim that is repeated because its answer was lost: all of them, and whether they were renewed
+-- (not if another transaction is writing the row). `state || ''` excludes the index of all waiting
+-- ones, which may look as good as that of tokens.
 with held as materialized (
   select number from tenure.deliveries where token = $1 and state || '' = 'waiting'
 ), free as materialized (
@@ -482,7 +475,7 @@ with held as materialized (
 select h.number, h.number = any(array(select number from free)) from held h
 
 -- name: origins_due
--- So many from $1 on, by steps from one to the next: what waits for each is not read.
+-- At most $2 from $1 on; one index look-up per origin.
 with recursive origins(origin) as (
   (select d.origin from tenure.deliveries d
     where d.state = 'waiting' and not d.blocked and d.origin >= $1
@@ -497,8 +490,7 @@ with recursive origins(origin) as (
 select origin from origins where origin is not null limit $2
 
 -- fragment: eligible
--- Of those that wait: due, in nobody's hands, the lowest of its run and target, and none of these in
--- flight.
+-- Of the waiting ones: due, not held, the first of its run and target, and none of these in flight.
 not d.blocked and d.due_at <= (select tenure.clock())
 and (d.held_until is null or d.held_until <= (select tenure.clock()))
 and not exists (
@@ -508,7 +500,7 @@ and not exists (
       or (e.token is not null and e.held_until > (select tenure.clock()))))
 
 -- name: hold_due_deliveries
--- Of each of these origins $4 at most.
+-- At most $4 of each of these origins.
 with due as materialized (
   select p.number, p.due_at from unnest($3::text[]) o(origin), lateral (
     select d.number, d.due_at from tenure.deliveries d
@@ -521,7 +513,7 @@ set token = $1, held_until = tenure.clock() + make_interval(secs => $2::float8)
 where d.number = any(array(select number from due))
 
 -- name: hold_named_deliveries
--- As above, of these ids and of none of the origins $6.
+-- As above, for these ids and without the origins $6.
 with due as materialized (
   select p.number from (
     select l.number, l.due_at,
@@ -542,20 +534,20 @@ where d.token = $1 and d.state || '' = 'waiting' and d.number <> all($2::bigint[
 order by d.due_at, d.number
 
 -- name: keep_run_of_delivery
--- It is not pruned meanwhile. Nobody else minds: whoever changes a run leaves its key alone.
+-- Keeps the run from being pruned; updates of the run do not wait for this lock.
 select k.seq from tenure.deliveries d, lateral (
   select r.seq from tenure.runs r where r.seq = d.seq limit 1 for key share) k
 where d.id = $1
 
 -- name: lock_deliveries
--- Those that nobody else is writing now.
+-- Those that no other transaction is writing.
 select l.number from unnest($1::text[]) u(id), lateral (
   select d.number from tenure.deliveries d where d.id = u.id limit 1
   for no key update skip locked) l
 
 -- name: lock_following
--- The first that waits behind these, of each run and target: whoever settles these shows it. Told
--- are those of these whose next one somebody else is writing now.
+-- Locks the first one that waits behind these, of each run and target: settling these unblocks it.
+-- Returns those of these whose next one another transaction is writing.
 select d.number from unnest($1::text[]) u(id), lateral (
   select number, seq, target from tenure.deliveries where id = u.id limit 1) d, lateral (
   select e.number, e.blocked from tenure.deliveries e
@@ -581,7 +573,7 @@ from json_to_recordset($1::json) as g(number bigint, state text, attempts intege
 where d.number = any($2::bigint[]) and d.number = g.number
 
 -- name: unblock_heads
--- Of each run and target the first that waits: locked before.
+-- The first waiting one of each run and target, locked before.
 update tenure.deliveries d set blocked = false
 where d.blocked and d.number = any(array(
   select f.number from unnest($1::bigint[], $2::text[]) u(seq, target), lateral (
@@ -590,22 +582,22 @@ where d.blocked and d.number = any(array(
     order by e.version, e.ordinal limit 1) f))
 
 -- name: block_all_but_head
--- Of a callback that a person sends again. May wait for whoever settles or adds one beside it; none
--- of these waits for him.
+-- After requeueing a callback. May wait for transactions that settle or add one beside it; these never
+-- wait for this one.
 update tenure.deliveries d set blocked = d.number <> (
     select e.number from tenure.deliveries e
     where e.state = 'waiting' and e.seq = $1 and e.target = $2
     order by e.version, e.ordinal limit 1)
 where d.state = 'waiting' and d.seq = $1 and d.target = $2
 
--- name: lock_mourned
--- Runs that are to show a dead letter, or none any more: those that nobody else is writing now.
+-- name: lock_failing_runs
+-- Runs whose dead letter may change and that no other transaction is writing.
 select l.seq from unnest($1::bigint[]) u(seq), lateral (
   select r.seq from tenure.runs r where r.seq = u.seq limit 1
   for no key update skip locked) l
 
 -- name: newest_dead_letters
--- Of each of these runs, if it has one.
+-- Null for a run without one.
 select u.seq, l.letter::text from unnest($1::bigint[]) u(seq) left join lateral (
   select {delivery} as letter from tenure.deliveries d, {of_its_run}
   where d.seq = u.seq and d.died_at is not null
@@ -618,7 +610,7 @@ from json_to_recordset($1::json) as g(seq bigint, error text)
 where r.seq = any($2::bigint[]) and r.seq = g.seq
 
 -- name: append_log
--- If this owner still has the run, and the stream ends where the chunk begins.
+-- Writes if this owner still has the run and the stream ends where the chunk begins.
 with run as (
   select seq, fence, owner_id from tenure.runs where run_id = $1
 ), stream as (
@@ -670,7 +662,7 @@ where c.seq = $1 and c.start = 0
 order by c.step, c.host, c.item, c.attempt, c.stream
 
 -- name: put_worker
--- Nobody is waited for: no row comes back while somebody else holds this one.
+-- Does not wait: returns no row while another transaction holds this one.
 with free as materialized (
   select owner_id from tenure.workers where owner_id = $1 for no key update skip locked
 ), seen as (
@@ -686,14 +678,13 @@ with free as materialized (
 select 1 from seen union all select 1 from met
 
 -- name: forget_silent_workers
--- But for those that are just telling that they are there, or that others are forgetting.
+-- Except rows that another transaction is writing.
 delete from tenure.workers where owner_id = any(array(
   select owner_id from tenure.workers where seen_until <= tenure.clock()
   order by owner_id limit 1000 for update skip locked))
 
 -- name: owners
--- Who has runs, by recovery; how many of these are under way without a live lease, and how many were
--- asked to stop.
+-- Runs by owner and recovery; how many are running without a live lease, and how many are canceled.
 select r.owner_id, r.recovery, count(*), count(*) filter (
   where r.status = 'running' and r.lease_expires_at <= (select tenure.clock())),
   count(r.cancel_requested_at)
@@ -703,9 +694,8 @@ select null, 'interrupt', count(*), count(*), count(o.cancel_requested_at) from 
 where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' having count(*) > 0
 
 -- name: runs_by_status
--- None is counted further than $1, however many have ended. Who has an owner has not ended. (A
--- status as a range, in the order of the one index that has it first: where it is known to be equal,
--- the planner takes any index in the order of the rest, and reads past the runs of all others.)
+-- Counts up to $1. A run with an owner has not ended. The status is a range, in the order of the index
+-- that begins with it: with an equality the planner may take another index and read past other runs.
 select s.status, least($1, (select count(*) from (
     select 1 from tenure.runs r
     where r.owner_id is null and r.status >= s.status and r.status <= s.status
@@ -725,7 +715,7 @@ select (select count(*) from (
     order by state, number limit $1) x)
 
 -- name: queue_lengths
--- From one queue to the next by steps: what waits in each is not read to find it.
+-- One index look-up per queue, not one per run.
 with recursive queues (queue) as (
   (select queue from tenure.runs where readiness = 1 order by queue limit 1)
   union all
@@ -744,17 +734,16 @@ from queues q where q.queue is not null limit $1
 select body::text from tenure.workers where seen_until > tenure.clock() order by owner_id
 
 -- name: lock_prunable
--- Ended so many seconds ago, oldest first; not if a callback still waits, or is just being queued
--- again: who does that holds the run. (Looked up for each: `not exists` may become a join, which reads
--- all that wait; and `is null` looks so rare that all ended runs are read, to sort the few.)
+-- Ended $1 seconds ago, oldest first; not while a callback waits or is being requeued, which locks the
+-- run. `coalesce` instead of `not exists` or `is null`: these are planned as a join that reads all
+-- waiting callbacks, or as a sort of all ended runs.
 select r.seq from tenure.runs r
 where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and coalesce((
   select false from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq limit 1), true)
 order by r.finished_at, r.seq limit $2 for update skip locked
 
 -- name: hide_locked
--- What waits is looked for once more: queued again after the look above had begun, it was not seen.
--- Now that the runs are locked nothing can come.
+-- Checks for waiting callbacks again: one may have been requeued since; now the runs are locked.
 with gone as (
   delete from tenure.runs r where r.seq = any($1::bigint[]) and coalesce((
     select false from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq limit 1), true)
@@ -771,7 +760,7 @@ with gone as (
 select count(*) from gone
 
 -- name: lock_unused_definitions
--- Of these pruned runs; not those that somebody is just creating a run with.
+-- Of these pruned runs; not those locked by the creator of a run.
 select l.digest from (
   select distinct p.definition_digest as digest from tenure.pruned p
   where p.seq = any($1::bigint[])) n, lateral (
@@ -781,7 +770,7 @@ select l.digest from (
   limit 1 for update skip locked) l
 
 -- name: delete_unused_definitions
--- Locked before: whoever held them has committed, and is seen now.
+-- Locked before, so users of these texts have committed and are visible now.
 delete from tenure.definitions d where d.digest = any($1::text[])
   and (select 1 from tenure.run_specs s where s.definition_digest = d.digest limit 1) is null
 
@@ -804,7 +793,7 @@ delete from tenure.tasks where ctid = any(array(
     select ctid from tenure.tasks where seq = u.seq limit $2) l limit $2))
 
 -- name: delete_some_deliveries
--- What somebody holds is left to the next prune.
+-- Rows locked by another transaction are left to the next prune.
 delete from tenure.deliveries where ctid = any(array(
   select l.ctid from unnest($1::bigint[]) u(seq), lateral (
     select ctid from tenure.deliveries where seq = u.seq limit $2
@@ -816,8 +805,8 @@ delete from tenure.log_chunks where ctid = any(array(
     select ctid from tenure.log_chunks where seq = u.seq limit $2) l limit $2))
 
 -- name: forget_pruned
--- Of which nothing is left: a row that was changed while it was to be deleted is still there. A text
--- that another run uses is left to that one.
+-- Of runs without rows left: a row that was being changed was not deleted. Their text must be deleted
+-- or used by another run.
 delete from tenure.pruned p where p.seq = any($1::bigint[])
   and (select 1 from tenure.log_chunks where seq = p.seq limit 1) is null
   and (select 1 from tenure.deliveries where seq = p.seq limit 1) is null
@@ -850,7 +839,7 @@ select count(*) from tenure.run_specs s where s.definition_digest is not null
   and not exists (select 1 from tenure.definitions d where d.digest = s.definition_digest)
 
 -- name: rows_without_run
--- But for those being pruned.
+-- Except those being pruned.
 select count(distinct p.seq) from (
   select seq from tenure.run_specs union all select seq from tenure.run_labels union all
   select seq from tenure.steps union all select seq from tenure.tasks union all
@@ -860,7 +849,7 @@ where not exists (select 1 from tenure.runs r where r.seq = p.seq)
   and not exists (select 1 from tenure.pruned n where n.seq = p.seq)
 
 -- name: unused_definitions
--- But for those that a prune will remove.
+-- Except those that a prune will remove.
 select count(*) from tenure.definitions d
 where not exists (select 1 from tenure.run_specs s where s.definition_digest = d.digest)
   and not exists (select 1 from tenure.pruned p where p.definition_digest = d.digest)

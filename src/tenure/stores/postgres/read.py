@@ -1,17 +1,14 @@
-"""Whole records, lists, histories and the feed of all runs. A record is one statement, so of one
-moment.
+"""Whole records (each one statement, for consistency), lists, histories and the feed of all runs.
 
-*Lists* are pages by keyset: each page costs the same, however long the history. The conditions
-differ from call to call, so these statements are put together; from fixed fragments only, with
-every value bound. A workflow, a queue or a status set is asked for one status at a time, each from
-its own ordered index range, and the few rows of each range are merged with those that match among
-the runs with an owner, which are in none of these ranges.
+Lists are pages by keyset: each page costs the same, however long the history. Their statements are
+built from fixed fragments, with every value bound. A filter by workflow, queue or statuses reads
+one ordered index range for each status, and merges the few rows of each with matching runs that
+have an owner, which are in none of these ranges.
 
-*The feed of all runs* has an order in which nothing can turn up behind a reader. Commits become
-visible in another order than they began in, so no running number will do. Each row of the journal
-carries the id of the transaction that wrote it or, if that is higher, the one its run's version
-before it carries. Below the oldest transaction still at work nothing can be added any more: so far
-the feed is read.
+The feed must not get rows before a reader's cursor, but commits become visible in another order
+than they began in, so a sequence will not do. Each row of the journal has the id of its transaction
+(or that of the run's version before it, if higher), and the feed is read up to the oldest
+transaction still running, below which nothing is added.
 """
 
 from __future__ import annotations
@@ -39,18 +36,17 @@ from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import TERMINAL_RUN, Recovery, RunStatus
 from tenure.model.update import Event, FeedPage, Position, RecordedEvent, record
 from tenure.ports.store import Census, QueueLength
-from tenure.stores.postgres.connection import Row
 from tenure.stores.postgres.errors import DATA_ERRORS
 from tenure.stores.postgres.pools import Connections, Purpose
 from tenure.stores.postgres.rows import can_exist, must_exist, readable, snapshot_of, summary_of
 from tenure.stores.postgres.statements import FRAGMENTS, SQL, Values, newest_of
 
 _NEWEST = 1 << 62
-_TOGETHER = 100
+_MAX_READ_TOGETHER = 100
 _LAST_SEQ = (1 << 63) - 1
 _DISORDER = "interval '1 hour'"
-"""Runs are numbered as they come, by the second or two that a commit may take out of the order of
-their creation times. So long a time says where to look; the exact condition is checked besides."""
+"""A bound on how far the order of numbers may differ from that of creation times (in practice
+seconds); it only limits the range that is read."""
 _HELD = "select * from tenure.runs o where o.owner_id is not null offset 0"
 
 _journal = msgspec.json.Decoder(tuple[int, datetime, int, tuple[Event, ...]])
@@ -59,13 +55,13 @@ _text = msgspec.json.Decoder(str)
 
 
 class _Reads:
-    """Of single runs, in one event loop. Those that are asked for while others are under way share
-    the next trip: a process with many runs reads each of them when it has ended."""
+    """Reads of single runs in one event loop; those made while others are in progress share the
+    next trip."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, asyncio.Future[str | None]]] = []
         self.readers: set[asyncio.Task[None]] = set()
-        self.under_way = 0
+        self.in_progress = 0
 
 
 class RunReads:
@@ -77,8 +73,8 @@ class RunReads:
         reads = self._reads.setdefault(loop, _Reads())
         answer: asyncio.Future[str | None] = loop.create_future()
         reads.waiting.append((must_exist(run_id), answer))
-        if reads.under_way < self._connections.address.connections:
-            reads.under_way += 1
+        if reads.in_progress < self._connections.address.connections:
+            reads.in_progress += 1
             reader = asyncio.ensure_future(self._read_waiting(reads))
             reads.readers.add(reader)
             reader.add_done_callback(reads.readers.discard)
@@ -90,23 +86,24 @@ class RunReads:
     async def _read_waiting(self, reads: _Reads) -> None:
         try:
             while reads.waiting:
-                asked, reads.waiting = reads.waiting[:_TOGETHER], reads.waiting[_TOGETHER:]
+                asked = reads.waiting[:_MAX_READ_TOGETHER]
+                del reads.waiting[:_MAX_READ_TOGETHER]
                 found: dict[str, str] = {}
-                wrong: Exception | None = None
+                failure: Exception | None = None
                 try:
                     async with self._connections.session(Purpose.READING) as session:
                         found = dict(await session.all("runs_by_id", [each for each, _ in asked]))
-                except Exception as error:  # noqa: BLE001  raised where it is waited for
-                    wrong = error
+                except Exception as error:  # noqa: BLE001  raised by the waiting calls
+                    failure = error
                 for run_id, answer in asked:
                     if answer.done():
                         continue  # cancelled meanwhile
-                    if wrong is not None:
-                        answer.set_exception(copy(wrong))
+                    if failure is not None:
+                        answer.set_exception(copy(failure))
                     else:
                         answer.set_result(found.get(run_id))
         finally:
-            reads.under_way -= 1
+            reads.in_progress -= 1
 
     async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
         asked = [run_id for run_id in run_ids if can_exist(run_id)]
@@ -114,8 +111,11 @@ class RunReads:
             return dict(await session.all("versions_by_id", asked))
 
     async def get_definition(self, run_id: str) -> str | None:
-        ((text,),) = await self._of_run("definition", run_id, run_id)
-        return None if text is None else decode(_text, text)
+        async with self._connections.session(Purpose.READING) as session:
+            row = await session.first("definition", must_exist(run_id))
+        if row is None:
+            raise RunNotFound(run_id)
+        return None if row[0] is None else decode(_text, row[0])
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
@@ -125,10 +125,10 @@ class RunReads:
         sql, values = newest(where, before, limit + 1)
         async with self._connections.session(Purpose.READING) as session:
             try:
-                # To a planner without statistics every run looks as if it had an owner.
+                # Without statistics the planner assumes that every run has an owner.
                 found = await session.carefully(sql, values)
             except DATA_ERRORS:
-                found = []  # what cannot be written down was never stored
+                found = []  # such a value was never stored
         return Page(
             items=tuple(readable((text for _, text in found[:limit]), summary_of)),
             cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
@@ -149,7 +149,6 @@ class RunReads:
         ]
 
     async def store_time(self) -> datetime:
-        """As of now, not as heard a moment ago."""
         async with self._connections.session(Purpose.READING) as session:
             at: datetime
             (at,) = await session.one("clock")
@@ -211,10 +210,10 @@ class RunReads:
             )
         events: list[RecordedEvent] = []
         for (text,) in found:
-            transaction, seq, version, at, fence, said, run_id = decode(_changes, text)
+            transaction, seq, version, at, fence, written, run_id = decode(_changes, text)
             events += (
                 record(each, run_id=run_id, version=version, seq=number, at=at, fence=fence)
-                for number, each in enumerate(said)
+                for number, each in enumerate(written)
             )
         place = encode_cursor("changes", transaction, seq, version)
         return FeedPage(events=tuple(events), cursor=place)
@@ -224,17 +223,9 @@ class RunReads:
             (transaction,) = await session.one("oldest_at_work")
         return encode_cursor("changes", int(transaction), 0, 0)
 
-    async def _of_run(self, name: str, run_id: str, *values: Any) -> list[Row]:
-        must_exist(run_id)
-        async with self._connections.session(Purpose.READING) as session:
-            found = await session.all(name, *values)
-        if not found:
-            raise RunNotFound(run_id)
-        return found
-
 
 def newest(where: RunFilter, before: int, limit: int) -> tuple[str, list[Any]]:
-    """(seq, summary) of matching runs below ``before``, newest first."""
+    """Selects (seq, summary) of matching runs below ``before``, newest first."""
     values = Values()
     border = values.bind(before)
     seqs = _ordered(where, border, values, values.bind(limit))
@@ -250,8 +241,8 @@ def newest(where: RunFilter, before: int, limit: int) -> tuple[str, list[Any]]:
 def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
     """All but status and workflow."""
     if where.queue is not None:
-        # No condition for an index: a filter that wants that one names it by a range. And nothing
-        # that the planner takes for rare: reading all, to sort the few, would then look cheap.
+        # Neither usable by an index (ranges are for that) nor estimated as rare: reading all rows
+        # to sort a few would look cheap.
         yield f"coalesce(r.queue = {values.bind(where.queue)}, false)"
     if where.owner_id is not None:
         yield f"r.owner_id = {values.bind(where.owner_id)}"
@@ -266,7 +257,7 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
     if where.created_to is not None:
         yield f"r.created_at < {values.bind(where.created_to)}::timestamptz"
     for key, value in where.labels.items():
-        # As a value, not `exists`: the planner would make that a join, and might begin at its end.
+        # Not `exists`, which the planner may turn into a join in the wrong order.
         yield (
             f"(select true from tenure.run_labels l where l.key = {values.bind(key)} "
             f"and l.value = {values.bind(value)} and l.seq = r.seq)"
@@ -274,7 +265,7 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
 
 
 def _lowest(where: RunFilter, values: Values) -> str:
-    """A number that runs created in time are not below."""
+    """A lower bound (inclusive) for the numbers of runs created since ``created_from``."""
     if where.created_from is None:
         return "0"
     return (
@@ -285,7 +276,7 @@ def _lowest(where: RunFilter, values: Values) -> str:
 
 
 def _above(where: RunFilter, values: Values) -> str:
-    """A number that runs created in time are below."""
+    """An upper bound (exclusive) for the numbers of runs created before ``created_to``."""
     return (
         "coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
         f"o.created_at >= {values.bind(where.created_to)}::timestamptz + {_DISORDER} "
@@ -335,7 +326,7 @@ def _ordered(where: RunFilter, border: str, values: Values, limit: str) -> str:
 
 
 def _bounds(where: RunFilter, border: str, values: Values) -> tuple[str, str]:
-    """A number that runs of this page are below, and one that they are not below."""
+    """The upper (exclusive) and lower (inclusive) bounds of the page's numbers."""
     below = border
     if where.created_to is not None:
         below = f"least({border}, {_above(where, values)})"
@@ -343,8 +334,8 @@ def _bounds(where: RunFilter, border: str, values: Values) -> tuple[str, str]:
 
 
 def _few(where: RunFilter, border: str, values: Values) -> str | None:
-    """Runs that ended have no owner, and those that wait for approval wait for people: these are
-    few, whatever else is asked. ``offset 0`` keeps the planner from indexes of many more."""
+    """Runs with an owner, or waiting for approval, are few: read them first. ``offset 0`` keeps the
+    planner from other indexes."""
     if where.owner_id is not None:
         few = f"o.owner_id = {values.bind(where.owner_id)}"
     elif where.held or where.canceling:
@@ -357,13 +348,9 @@ def _few(where: RunFilter, border: str, values: Values) -> str | None:
 
 
 def _driven_by_label(
-    where: RunFilter,
-    conditions: Sequence[str],
-    values: Values,
-    bounds: tuple[str, str],
-    limit: str,
+    where: RunFilter, conditions: Sequence[str], values: Values, bounds: tuple[str, str], limit: str
 ) -> str:
-    """A label is the most selective thing that a filter of ended runs can name."""
+    """A label is the most selective condition on ended runs."""
     key, value = next(iter(where.labels.items()))
     both = " and ".join([*conditions, *status_and_workflow(where, values)])
     equal = [("l.key", values.bind(key)), ("l.value", values.bind(value))]

@@ -1,5 +1,4 @@
-"""Between rows and the model's values: runs and callbacks as they are read and written, and texts
-that PostgreSQL cannot hold. No SQL here, no decisions either."""
+"""Conversion between rows and the model's values, and of texts that PostgreSQL cannot store."""
 
 from __future__ import annotations
 
@@ -32,12 +31,14 @@ from tenure.model.status import DeliveryState, Recovery, RunStatus
 from tenure.model.update import RecordedEvent
 from tenure.stores.rows import (
     Detail,
+    Kept,
     PlannedStep,
     SpecSummary,
     StepRow,
     TaskRow,
     Text,
     assembled,
+    target_of,
     text,
 )
 
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("tenure.stores")
 
-# Runs, as they are read
+# Runs as read
 
 _NO_DETAIL = Detail()
 _details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
@@ -82,8 +83,8 @@ class HeadRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Head(Struct, frozen=True, gc=False):
-    """The record without steps and most of its spec, and the lease beside it, judged by the
-    server's clock when it was read."""
+    """The record without steps and most of its spec, and its lease at the time of the read, by the
+    server's clock."""
 
     seq: int
     run: RunSnapshot
@@ -132,7 +133,7 @@ def _run(row: HeadRow, **spec: Any) -> RunSnapshot:
 
 
 def detail_text(run: RunSnapshot) -> str | None:
-    """All but the callback error, which has a column of its own."""
+    """Without the callback error, which has its own column."""
     detail = Detail(*_details(run))
     return None if detail == _NO_DETAIL else text(detail)
 
@@ -154,7 +155,6 @@ class RecordRow(Struct, array_like=True, gc=False):
 class Record(NamedTuple):
     head: Head
     run: RunSnapshot
-    """As a reader sees it now."""
     definition_digest: str | None
 
 
@@ -171,13 +171,13 @@ class ToWriteRow(Struct, array_like=True, gc=False):
     head: HeadRow
     callbacks: tuple[CallbackTarget, ...] | None
     plan: tuple[PlannedStep, ...] | None
-    """``None``: steps were not asked for."""
+    """``None``: read without steps."""
     steps: list[StepRow] | None
     tasks: list[TaskRow] | None
     applied_id: str | None
     first_id: str | None
     at: datetime
-    """When it was read, by the server's clock: what is decided on it is decided then."""
+    """Time of the read by the server's clock, and of decisions on it."""
 
 
 _heads = msgspec.json.Decoder(HeadRow)
@@ -197,7 +197,6 @@ def to_write(text: str) -> ToWriteRow:
 
 
 def snapshot_of(found: str) -> RunSnapshot:
-    """As a reader sees it now."""
     row = decode(_records, found)
     head = row.head
     return _present(head, _whole(head, row))
@@ -219,11 +218,7 @@ def record_of(found: Text) -> Record:
 def _whole(head: HeadRow, row: RecordRow) -> RunSnapshot:
     steps = assembled(head.status, head.finished_at, row.plan, row.steps or (), row.tasks or ())
     return _run(
-        head,
-        **_spec(row.summary),
-        callbacks=row.callbacks or (),
-        vars=row.vars or {},
-        steps=steps,
+        head, **_spec(row.summary), callbacks=row.callbacks or (), vars=row.vars or {}, steps=steps
     )
 
 
@@ -251,8 +246,7 @@ def _present(head: HeadRow, run: RunSnapshot) -> RunSnapshot:
 
 
 def readable(texts: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
-    """Without runs that this version cannot read (the database was edited, or a defect wrote them):
-    a caller that asks for many gets the others."""
+    """Without runs that this version cannot read, for example after the database was edited."""
     for found in texts:
         try:
             yield read(found)
@@ -261,12 +255,12 @@ def readable(texts: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
 
 
 def _run_id_in(found: str) -> str:
-    """Of a head, or of what begins with one."""
+    """In a head, or a row that begins with one."""
     head: Any = msgspec.json.decode(found)
     return str((head[0] if isinstance(head[0], list) else head)[1])
 
 
-# Runs, as they are written
+# Runs as written
 
 
 class NewRunRow(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -329,7 +323,7 @@ class ChangedRunRow(Struct, gc=False, omit_defaults=True, kw_only=True):
 
 
 class ProgressRow(Struct, gc=False, omit_defaults=True):
-    """As ``ChangedRunRow``; without a status, all that is not here stays as it is."""
+    """A ``ChangedRunRow`` without status: columns not here are kept."""
 
     i: int
     seq: int
@@ -352,14 +346,6 @@ class NewDeliveryRow(Struct, gc=False):
 
 
 # Callbacks
-
-
-class Kept(NamedTuple):
-    """A delivery, the number of its run, and its own."""
-
-    delivery: Delivery
-    seq: int
-    number: int
 
 
 class DeliveryRow(Struct, array_like=True, gc=False):
@@ -386,8 +372,8 @@ class DeliveryRow(Struct, array_like=True, gc=False):
 
 
 class ChangedDeliveryRow(Struct, gc=False, omit_defaults=True, kw_only=True):
-    """For ``put_deliveries``. ``delay``: due so many seconds from now, by the server's clock. The
-    error is JSON within JSON."""
+    """For ``put_deliveries``. ``delay``: seconds until it is due, by the server's clock. The error
+    is JSON within JSON."""
 
     number: int
     state: str
@@ -411,7 +397,7 @@ def delivery_of(found: str) -> Kept:
         id=row.id,
         run_id=row.run_id,
         workflow_name=row.workflow_name,
-        target=_target(row),
+        target=target_of(row.callbacks, row.target, row.id),
         event=row.event,
         run_status=row.run_status,
         state=row.state,
@@ -425,13 +411,6 @@ def delivery_of(found: str) -> Kept:
         settled_token=row.settled_token,
     )
     return Kept(delivery, row.seq, row.number)
-
-
-def _target(row: DeliveryRow) -> CallbackTarget:
-    for target in row.callbacks:
-        if target.name == row.target:
-            return target
-    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
 
 
 def changed_delivery(
@@ -452,14 +431,13 @@ def changed_delivery(
     )
 
 
-# Texts that PostgreSQL cannot hold: those with a NUL or half a character in them
+# Texts that PostgreSQL cannot store: with a NUL or a lone surrogate
 
 _ESCAPED = re.compile(r"\\(.)")
 
 
 def can_exist(run_id: str) -> bool:
-    """Not with an id against the rules: it cannot have been created, and the driver might not
-    even be able to ask for it."""
+    """False for an invalid id, which the driver might not be able to send."""
     try:
         check_run_id(run_id)
     except InvalidRunId:
@@ -468,14 +446,13 @@ def can_exist(run_id: str) -> bool:
 
 
 def must_exist(run_id: str) -> str:
-    """``RunNotFound`` at once for a run that cannot exist."""
+    """Raises ``RunNotFound`` for an invalid id."""
     if not can_exist(run_id):
         raise RunNotFound(run_id)
     return run_id
 
 
 def can_be_stored(text: str) -> bool:
-    """No other is in the database, and the driver would not even ask for it."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -483,7 +460,7 @@ def can_be_stored(text: str) -> bool:
 
 
 def escaped(name: str) -> str:
-    """Any name, as a text column can hold it. Usual ones stay as they are."""
+    """For a text column; names without NUL and backslash are unchanged."""
     return name.replace("\\", "\\\\").replace("\0", "\\0")
 
 

@@ -1,8 +1,7 @@
-"""The schema's number, and the way to this version's.
+"""The schema's version and its migrations.
 
-Unlike a file of one machine, a shared store is migrated on purpose: ``tenure store migrate``. A
-process that meets an older or a newer schema than its own refuses to touch it; when it looks,
-``connection`` tells.
+Unlike a file of one machine, a shared store is migrated explicitly, by ``tenure store migrate``. A
+process refuses a schema other than its own (``pools`` checks).
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from tenure.model.errors import StoreIncompatible
 from tenure.stores.postgres.statements import SQL
 
 _LOCK = 0x54_4E_55_52
-"""Migrations are made one at a time ("TNUR")."""
+"""One migration at a time ("TNUR")."""
 
 
 class Look(NamedTuple):
     schema: int
-    """Zero: there is none."""
+    """Zero: none."""
     read_only: bool
-    """It takes no writes: a replica, or made so."""
 
 
 @cache
@@ -60,8 +58,8 @@ def check_schema(place: str, present: int) -> None:
 
 
 async def look(connection: AsyncConnection[Any], statement_timeout: float = 0.0) -> Look:
-    """The first words on every connection; the server stops statements after so many seconds
-    by itself, for a client that is gone."""
+    """Check schema and server, and set up the connection. The server stops statements after
+    ``statement_timeout`` seconds, in case the client is gone."""
     given = (connection.info.backend_pid, str(round(statement_timeout * 1000)))
     try:
         cursor = await connection.execute(SQL["schema"], given, prepare=False)
@@ -72,8 +70,7 @@ async def look(connection: AsyncConnection[Any], statement_timeout: float = 0.0)
 
 
 async def migrate(connection: AsyncConnection[Any], place: str) -> None:
-    """All or nothing, and by one process at a time: one that waited for another sees what that one
-    did. A newer schema is refused."""
+    """In one transaction, by one process at a time. ``StoreIncompatible`` for a newer schema."""
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", (_LOCK,), prepare=False)
@@ -87,7 +84,7 @@ async def migrate(connection: AsyncConnection[Any], place: str) -> None:
             check_schema(place, present)
         for number, text in migrations():
             if number > present:
-                # Without values: the only form in which several statements go as one.
+                # Without values: the only way to send several statements at once.
                 await connection.execute(text)
                 await connection.execute(
                     "insert into tenure.migrations (number) values ($1)", (number,), prepare=False
@@ -95,29 +92,28 @@ async def migrate(connection: AsyncConnection[Any], place: str) -> None:
         for adopting in ("adopt_runs", "adopt_journal"):
             await connection.execute(SQL[adopting])
         await _remove_unused_texts(connection)
-        await connection.execute(SQL["confirm"])  # also if another process has done it all
+        await connection.execute(SQL["confirm"])  # also if another process has migrated it
 
 
 async def _make_schema(connection: AsyncConnection[Any], place: str) -> None:
-    """Only if there is none: that takes a right on the whole database, even where it is there, and
-    it may have been made for a role that has no such right."""
+    """Only if missing: it takes a right on the database even if the schema exists, which may have
+    been created for a role without that right."""
     found = await connection.execute("select to_regnamespace('tenure') is null", prepare=False)
     if await found.fetchone() == (False,):
         return
     try:
         await connection.execute("create schema tenure")
     except errors.InsufficientPrivilege as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise StoreIncompatible(
-            f"{place} has no schema 'tenure', and this user may not make it ({said}): have "
-            "a role that may say `create schema tenure authorization` with this user's name "
-            "there, and migrate again"
+            f"{place} has no schema 'tenure', and this user may not create it ({reason}): let a "
+            "role with that right run `create schema tenure authorization` with this user's name, "
+            "and migrate again"
         ) from error
 
 
 async def _remove_unused_texts(connection: AsyncConnection[Any]) -> None:
-    """A prune of schema 3 that was stopped forgot about them. Locked before they are removed, as
-    there: a run may be about to use one."""
+    """Left by interrupted prunes of schema 3. Locked first: a run may be about to use one."""
     found = await connection.execute(SQL["lock_all_unused_definitions"], prepare=False)
     unused = [digest for (digest,) in await found.fetchall()]
     if unused:

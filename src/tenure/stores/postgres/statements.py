@@ -1,4 +1,4 @@
-"""The SQL, by name, from ``queries.sql``; and parts of the statements that are put together."""
+"""Statements by name, from ``queries.sql``; parts of the statements that are built."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ Call = tuple[Any, ...]
 
 
 def load(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Statements and fragments keyed by name, with the fragments they use in their place; a comment
-    between name and statement is for the reader."""
+    """Statements and fragments by name, without comments and with fragments inserted."""
     parts = _NAME.split(text)[1:]
     fragments: dict[str, str] = {}
     statements: dict[str, str] = {}
@@ -31,7 +30,7 @@ SQL, FRAGMENTS = load((files("tenure.stores.postgres") / "queries.sql").read_tex
 
 
 class Values:
-    """Bound values, by the places at which a statement names them."""
+    """Bound values and their placeholders."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -42,7 +41,7 @@ class Values:
 
 
 class IndexRange(NamedTuple):
-    """Rows with these values from the highest number down, for ``where`` and ``order by``."""
+    """For ``where`` and ``order by``."""
 
     condition: str
     order: str
@@ -53,12 +52,11 @@ def newest_of(
 ) -> IndexRange:
     """A condition and an order that one index serves, and no other.
 
-    ``status = $1 order by seq desc limit 50`` looks like a range of an index of (status, seq). But
-    a column that is known to be equal is no part of the order, so the planner may as well take an
-    index of (seq) alone and read past all that have another status: it does, if statistics say that
-    many have this one. Written as a range of (status, seq), in that order, nothing else will do.
+    For ``status = $1 order by seq desc limit 50`` the planner may choose an index of (seq) alone
+    and read past rows with another status. A range of (status, seq), in that order, leaves no
+    choice.
 
-    ``equal``: columns and their values. All of it is SQL, with values bound.
+    ``equal``: columns and values as SQL.
     """
     columns = [*(column for column, _ in equal), number]
     values = ", ".join(value for _, value in equal)

@@ -1,7 +1,6 @@
 """All store protocols on one PostgreSQL database, for the processes of many machines.
 
-The store connects when it is first used. A call is one or two trips to the server and one
-transaction; ``write`` tells how a batch of updates gets by with one of each.
+The store connects on first use. A call is one or two trips to the server and one transaction.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, Hints, Admin
     ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
     ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``,
     ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``WakeupCheck``, ``KeptApart``, ``Retention``,
-    ``Readiness`` and ``Upkeep``. Each base holds the calls of its module; they share what is made
-    here."""
+    ``Readiness`` and ``Upkeep``. The bases share the attributes made here."""
 
     durable = True
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
-        """``clock``: one that a test has put in the place of the server's. ``UnknownStore`` for a
-        URL that cannot be meant; nothing is connected to yet."""
+        """``clock``: a test's, in place of the server's. ``UnknownStore`` for an invalid URL; does
+        not connect yet."""
         self._url, self._clock = url, clock
         address = Address.parse(url)
         self.batches_at_once = address.connections
@@ -51,7 +49,7 @@ class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, Hints, Admin
         self._pace = Pace()
 
     async def close(self) -> None:
-        """Let go of the server. May be called twice."""
+        """Close all connections. May be called twice."""
         for listening in list(self._listening.values()):
             await listening.close()
         self._listening.clear()
@@ -66,7 +64,6 @@ class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, Hints, Admin
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Self]:
-        """With connections of its own, and nothing remembered: what another thread renews must not
-        meet what this one is about to write."""
+        """A store with its own connections and cache, for another thread."""
         async with type(self)(self._url, self._clock) as apart:
             yield apart

@@ -1,15 +1,13 @@
-"""Creations, updates and beginnings of runs: one trip and one commit for many, in the usual case.
+"""Creations, updates and beginnings of runs: usually one trip and one commit for many.
 
-The model decides, here as everywhere. An owner's next update is decided on what this process
-remembers of the run (``RunCache``); the statement that writes it checks that version, fence and
-owner are still those, which proves that the rest is too, and writes nothing of a run where they are
-not. Whatever the cache cannot answer for (an operator's change, a repetition, a refusal) is decided
-on the stored run, locked, read and written in one transaction of two trips. A run that another
-transaction is writing at the moment is never waited for: it is tried again apart from the others.
+An owner's next update is decided on the cached run (``RunCache``); the statement that writes it
+checks that version, fence and owner are unchanged, and otherwise writes nothing of that run. All
+others (an operator's change, a repetition, a refusal) are decided on the stored run: locked, read
+and written in one transaction of two trips. A run that another transaction is writing is retried
+separately from the others.
 
-A run that waits is begun in the very statement that claims it. Between looking and beginning
-nothing is locked; that nothing has happened meanwhile is found out by that statement, in the same
-way.
+A waiting run is claimed and begun in one statement, which checks in the same way that it has not
+changed since it was read.
 """
 
 from __future__ import annotations
@@ -30,14 +28,7 @@ from tenure.model.errors import (
 from tenure.model.leases import Beginning, WaitingRun, already_retried, taken_by
 from tenure.model.progress import Steps, concerns_steps
 from tenure.model.status import RunStatus
-from tenure.model.update import (
-    NewRun,
-    Receipt,
-    Update,
-    Write,
-    receipt,
-    run_id_of,
-)
+from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.postgres.batch import (
     Batch,
     NotRemembered,
@@ -62,7 +53,7 @@ from tenure.stores.postgres.rows import (
     steps_of,
     to_write,
 )
-from tenure.stores.run_cache import Known, checked, told_apart
+from tenure.stores.run_cache import Known, checked, without_repeats
 
 Outcome = Receipt | TenureError
 _Work = list[tuple[int, Write]]
@@ -87,19 +78,12 @@ class RunWrites:
         return outcome
 
     async def update_runs(self, writes: Sequence[Write]) -> list[Outcome]:
-        """If the server cannot hold some value, it is not known whose: halves, until it is alone.
-
-        ======================  ==============================================================
-        a data error            nothing of the batch was written: halves; alone, it is refused
-        not in the cache,       decided on the stored run
-        refused by the write
-        locked elsewhere        tried again, for a moment; then ``StoreUnavailable`` of that run
-        anything else           raised, of all
-        ======================  ==============================================================
+        """A data error fails the whole batch: it is halved until the write with the wrong value is
+        alone. A run that stays locked gets ``StoreUnavailable``; other errors are raised for all.
         """
         outcomes: dict[int, Outcome] = {}
         work: _Work = []
-        for i, write in enumerate(told_apart(writes)):
+        for i, write in enumerate(without_repeats(writes)):
             if isinstance(write, TenureError):
                 outcomes[i] = write
             else:
@@ -107,23 +91,23 @@ class RunWrites:
         batches = [work]
         while batches:
             batch = [each for each in batches.pop() if each[0] not in outcomes]
-            wrong: Exception | None = None
+            failure: Exception | None = None
             try:
                 if batch:
                     async with self._connections.session(Purpose.WRITING) as session:
                         try:
                             await self._write_batch(session, batch, outcomes)
                         except DATA_ERRORS as error:
-                            wrong = error
+                            failure = error
             except BaseException:
                 self._cache.forget_all_of(run_id_of(write) for _, write in batch)
                 raise
-            if wrong is None:
+            if failure is None:
                 continue
             self._cache.forget_all_of(run_id_of(write) for _, write in batch)
             if len(batch) == 1:
                 ((i, write),) = batch
-                outcomes[i] = await self._refusal(write, wrong)
+                outcomes[i] = await self._refusal(write, failure)
             else:
                 half = len(batch) // 2
                 batches += [batch[half:], batch[:half]]
@@ -145,7 +129,7 @@ class RunWrites:
     async def _write_from_cache(
         self, session: Session, work: _Work, outcomes: dict[int, Outcome]
     ) -> _Work:
-        """What must be decided on the stored run."""
+        """Returns the writes to be decided on the stored run."""
         at = await session.now()
         batch, left = Batch(self._cache), []
         for (i, _), write in zip(work, checked([write for _, write in work]), strict=True):
@@ -175,7 +159,7 @@ class RunWrites:
     async def _write_from_store(
         self, session: Session, work: _Work, outcomes: dict[int, Outcome]
     ) -> _Work:
-        """Those that another transaction is writing."""
+        """Returns the writes of runs that another transaction is writing."""
         async with session.undone_on_error():
             found, free = await _lock_runs(session, [write for _, write in work])
             batch, left = Batch(self._cache), []
@@ -202,22 +186,22 @@ class RunWrites:
         answers: Sequence[list[Row]],
         outcomes: dict[int, Outcome],
     ) -> _Work:
-        """Takes in what was written; what was not is left."""
+        """Take the receipts; returns the writes that the statement left out."""
         written = batch.receipts(session, answers)
         self._announcer.announce(batch.news_of(written))
         outcomes |= written
         refused = batch.refused(written)
         return [each for each in work if each[0] in refused] if refused else []
 
-    async def _refusal(self, write: Write, wrong: Exception) -> TenureError:
-        if isinstance(write, NewRun) and write.snapshot.retry_of and is_second_retry(wrong):
+    async def _refusal(self, write: Write, failure: Exception) -> TenureError:
+        if isinstance(write, NewRun) and write.snapshot.retry_of and is_second_retry(failure):
             retry_of = write.snapshot.retry_of
             async with self._connections.session(Purpose.WRITING) as session:
                 active = await session.first("active_retry", retry_of)
             if active is not None:
                 return already_retried(retry_of, *active)
             return StoreUnavailable(f"another retry of {retry_of} has just ended; send it again")
-        reason = str(wrong).splitlines()[0]
+        reason = str(failure).splitlines()[0]
         return StoreRejected(run_id_of(write), f"cannot be stored: {reason}")
 
     # Beginnings
@@ -228,7 +212,7 @@ class RunWrites:
         return [self._seen(record) for record in readable((text for (text,) in found), record_of)]
 
     def _seen(self, found: Record) -> WaitingRun:
-        """What is seen is remembered: it is about to be begun."""
+        """Caches the run, because it is about to be begun."""
         head, snapshot, digest = found
         if snapshot.status is RunStatus.QUEUED:
             self._cache.remember(head, snapshot.steps)
@@ -259,7 +243,7 @@ class RunWrites:
             except NotRunnable:
                 if found.at is not None:
                     raise
-                written = None  # its time may have come: the server's clock is to say
+                written = None  # perhaps by now: decide again by the server's clock
             if written is not None:
                 return written
             found = None
@@ -274,7 +258,7 @@ class RunWrites:
     async def _claim_and_write(
         self, session: Session, beginning: Beginning, found: _ToBegin
     ) -> Receipt | None:
-        """``None``: it is not as it was known, or another transaction is writing it."""
+        """``None``: it has changed, or another transaction is writing it."""
         known, steps, applied_id, at = found
         head, at = known.head, at or await session.now()
         taken = taken_by(head.run, beginning, at=at, applied_id=applied_id)
@@ -294,7 +278,7 @@ class RunWrites:
         session.heard(heard)
         if not decode(updated, accepted):
             return None
-        # The lease counts from the statement, which came later than ``at``.
+        # Not later than the stored one, which counts from the statement.
         until = at + timedelta(seconds=beginning.lease.seconds)
         owned = Head(head.seq, after, beginning.lease.claim_id, until, lease_live=True)
         known.advance(owned, decision.steps)
@@ -305,10 +289,9 @@ class RunWrites:
 class _ToBegin(NamedTuple):
     known: Known[Head]
     steps: Steps
-    """As far as they are known, for whatever is decided."""
     applied_id: str | None
     at: datetime | None
-    """When it was read, by the server's clock; ``None``: it is remembered."""
+    """Time of the read by the server's clock; ``None``: from the cache."""
 
 
 async def _read_to_begin(session: Session, beginning: Beginning) -> _ToBegin:
@@ -326,17 +309,13 @@ async def _read_to_begin(session: Session, beginning: Beginning) -> _ToBegin:
 async def _lock_runs(
     session: Session, writes: Sequence[Write]
 ) -> tuple[dict[str, ToWriteRow], set[str]]:
-    """Begin a transaction, lock what no other has locked, and only then read: what is read of a
-    locked run is its newest state, down to each host. All that are there; and of those the ones
-    locked here."""
+    """Begin a transaction, lock, and only then read. Returns the runs that exist, and the ids of
+    those locked here."""
     ids = [run_id_of(write) for write in writes]
     bases = [write.base_version if isinstance(write, Update) else None for write in writes]
     whole = [isinstance(write, Update) and _concerns_steps(write) for write in writes]
     *_, locked_here, texts = await session.together(
-        ("begin",),
-        ("carefully",),
-        ("lock_runs", ids),
-        ("runs_to_write", ids, bases, whole),
+        ("begin",), ("carefully",), ("lock_runs", ids), ("runs_to_write", ids, bases, whole)
     )
     seqs = {seq for (seq,) in locked_here}
     found = {row.head.run_id: row for row in (to_write(text) for (text,) in texts)}

@@ -1,16 +1,13 @@
 """Checking, pruning, workers and tokens.
 
-A check looks at the database on a connection of its own, without changing anything. No run waits
-for it; a long one only lets the write-ahead log grow until it is over.
+A check reads on a connection of its own and blocks no run; the write-ahead log grows meanwhile.
 
-Old runs leave in transactions so short that writers hardly notice. First the rows go by which a run
-is found, in one commit with a note in ``pruned``. What hung on them, of whatever size, follows in
-portions; then its output; then the note. A prune that is stopped in between leaves the note, and
-the next one goes on from there.
+Pruning works in short transactions. The rows by which a run is found are deleted first, in one
+commit with a note in ``pruned``; then its other rows in portions, its output, and the note. After
+an interruption the next prune resumes from the notes.
 
-The database file does not shrink: what is freed is used by runs to come, so that under steady
-pruning it stays as large as it once had to be. (Auto-vacuum would return the space and costs every
-update.) To get space back after a large prune, stop Tenure and run ``vacuum`` on the file.
+The database file does not shrink: later runs use the freed pages. (Auto-vacuum would cost every
+update.) To reclaim space after a large prune, stop Tenure and run ``vacuum`` on the file.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ from tenure.stores.sqlite.read import Reader
 from tenure.stores.sqlite.rows import Statements
 from tenure.stores.sqlite.write import Writer
 
-_MOST_FINDINGS = 10
+_MAX_FINDINGS = 10
 _REPAIR = "Stop Tenure, keep a copy of the file, and restore a backup"
 _RELATIONS = {
     "runs_without_spec": "runs that lack what they were given",
@@ -53,20 +50,20 @@ _RELATIONS = {
     "specs_without_definition": "runs whose workflow text is gone",
     "rows_without_run": "runs of which only parts are left",
 }
-"""Nothing Tenure does leads to these; a file edited or repaired by hand may show them."""
+"""Only possible in a file edited or repaired by hand."""
 
 
 def check(path: Path, files: LogFiles) -> StoreReport:
-    """Everything in ``facts``, and what is wrong."""
+    """``facts``, and all problems found."""
     with _opened(path) as connection:
         report = _facts(connection, path, files)
         damage = _damage(connection)
-        problems = [*_schema_problems(report), *(damage or _disorder(connection, files))]
+        problems = [*_schema_problems(report), *(damage or _inconsistencies(connection, files))]
     return replace(report, problems=tuple(problems))
 
 
 def facts(path: Path, files: LogFiles) -> StoreReport:
-    """What can be said at once, without looking for damage."""
+    """Schema, number of runs and size, without looking for problems."""
     with _opened(path) as connection:
         return _facts(connection, path, files)
 
@@ -107,51 +104,41 @@ def _schema_problems(report: StoreReport) -> Iterator[str]:
 def _damage(connection: apsw.Connection) -> list[str]:
     try:
         found = [
-            str(row[0]) for row in connection.execute(f"pragma integrity_check({_MOST_FINDINGS})")
+            str(row[0]) for row in connection.execute(f"pragma integrity_check({_MAX_FINDINGS})")
         ]
     except DAMAGE as error:
         found = [str(error)]
     return [f"The file is damaged: {one}. {_REPAIR}." for one in found if one != "ok"]
 
 
-def _disorder(connection: apsw.Connection, files: LogFiles) -> Iterator[str]:
-    """What can be wrong in a file that SQLite finds sound."""
+def _inconsistencies(connection: apsw.Connection, files: LogFiles) -> Iterator[str]:
+    """Problems in a file that SQLite finds sound."""
     sql = Statements(connection)
-    noted = {seq for seq, _ in sql.all("pruned")}
-    yield from _broken_relations(sql)
-    yield from _unfinished_prunes(noted)
-    yield from _stray_output(sql, noted, files)
-
-
-def _broken_relations(sql: Statements) -> Iterator[str]:
-    """SQLite is not asked to watch these with every write; the transactions keep them."""
     for name, what in _RELATIONS.items():
         (count,) = sql.one(name)
         if count:
             yield f"There are {what}: {count}. {_REPAIR}."
-
-
-def _unfinished_prunes(noted: set[int]) -> Iterator[str]:
+    noted = {seq for seq, _ in sql.all("pruned")}
     if noted:
         yield (
             f"Pruned runs have left rows or output behind: {len(noted)}. Prune once more, unless "
             "a prune is at work right now."
         )
+    yield from _stray_output(sql, noted, files)
 
 
 def _stray_output(sql: Statements, noted: set[int], files: LogFiles) -> Iterator[str]:
-    """The folders are listed before the database is asked: a run is there before its output."""
     try:
-        there = list(files.all())
+        outputs = list(files.all())  # before asking the database: a run exists before its output
     except OSError as error:
-        yield f"The output in {files.root} cannot be read: {error}. See to its permissions."
+        yield f"The output in {files.root} cannot be read: {error}. Check its permissions."
         return
     stray = [
         one.folder
-        for one in there
-        if one.seq not in noted and sql.first("run_is_there", one.seq) is None
+        for one in outputs
+        if one.seq not in noted and sql.first("run_exists", one.seq) is None
     ]
-    stray = [folder for folder in stray if folder.exists()]  # not pruned a moment ago
+    stray = [folder for folder in stray if folder.exists()]  # not pruned meanwhile
     if stray:
         yield (
             f"There is output of runs that are not in the database, in {len(stray)} folders such "
@@ -171,7 +158,7 @@ def _size_below(root: Path) -> int:
 
 RUNS_AT_ONCE = 50
 ROWS_AT_ONCE = 2000
-"""Some 20 ms each: what a batch of updates takes."""
+"""A transaction of some 20 ms, like a batch of updates."""
 
 _PORTIONS = (
     "delete_some_deliveries",
@@ -182,7 +169,7 @@ _PORTIONS = (
 
 
 class Retention:
-    """The way of a run from found to forgotten; nothing waits for all of it but the caller."""
+    """Prunes in many small calls of the reader's and the writer's thread."""
 
     def __init__(
         self,
@@ -191,7 +178,7 @@ class Retention:
         writer: DatabaseThread,
         pruner: Callable[[], Pruner],
     ) -> None:
-        """``reading`` and ``pruner`` are asked for in their threads."""
+        """``reading`` and ``pruner`` are called in their threads."""
         self._reader = reader
         self._reading = reading
         self._writer = writer
@@ -202,37 +189,33 @@ class Retention:
         pruned = 0
         for start in range(0, len(found), RUNS_AT_ONCE):
             portion = found[start : start + RUNS_AT_ONCE]
-            pruned += await self._writer.run(self._hide, portion)
+            pruned += await self._writer.run(lambda seqs: self._pruner().hide(seqs), portion)
         await self._clear_up()
         return pruned
 
     async def _clear_up(self) -> None:
-        """Also after prunes that were stopped. The notes are read once: what another process hides
-        meanwhile is its own to clear."""
+        """Also after interrupted prunes. The notes are read once: another process that prunes
+        meanwhile clears up its own runs."""
         noted = await self._writer.run(lambda: self._pruner().noted())
         if not noted:
             return
         uncleared = noted
         while uncleared:
-            uncleared = await self._writer.run(self._clear_some, uncleared)
+            uncleared = await self._writer.run(
+                lambda some: self._pruner().clear_some(some), uncleared
+            )
         kept = await asyncio.to_thread(_remove_output, noted)
         removed = [one for one in noted if one.seq not in kept]
         await self._writer.run(lambda: self._pruner().forget(removed))
         for error in kept.values():
             raise StoreUnavailable(
-                f"output of {len(kept)} pruned runs could not be removed: {error}. See to that, "
-                "and prune again"
+                f"output of {len(kept)} pruned runs could not be removed: {error}. Remove the "
+                "cause and prune again"
             ) from error
-
-    def _hide(self, seqs: Sequence[int]) -> int:
-        return self._pruner().hide(seqs)
-
-    def _clear_some(self, noted: list[RunOutput]) -> list[RunOutput]:
-        return self._pruner().clear_some(noted)
 
 
 class Pruner:
-    """The transactions, in the writer's thread."""
+    """The transactions of a prune, in the writer's thread."""
 
     def __init__(self, writing: Writer, files: LogFiles) -> None:
         self._writing = writing
@@ -240,8 +223,8 @@ class Pruner:
         self._files = files
 
     def hide(self, seqs: Sequence[int]) -> int:
-        """How many are gone: another process may have pruned some, or be sending a callback of
-        theirs once more."""
+        """Returns the number of runs pruned; skips runs that are gone or have a callback waiting
+        again."""
         with self._writing.transaction():
             return sum(self._hide(seq) for seq in seqs)
 
@@ -264,7 +247,7 @@ class Pruner:
         return [self._files.of(seq, run_id) for seq, run_id in self._sql.all("pruned")]
 
     def clear_some(self, noted: list[RunOutput]) -> list[RunOutput]:
-        """Remove one portion of what hung on them; those on which something may still hang."""
+        """Delete one portion of their rows. Returns the runs that may have rows left."""
         room = ROWS_AT_ONCE
         with self._writing.transaction():
             for position, one in enumerate(noted):
@@ -281,7 +264,7 @@ class Pruner:
 
 
 def _remove_output(noted: Sequence[RunOutput]) -> dict[int, OSError]:
-    """What could not be removed, and why."""
+    """The errors, by number of the run."""
     kept: dict[int, OSError] = {}
     for one in noted:
         try:
@@ -295,7 +278,7 @@ _tokens = msgspec.json.Decoder(Token)
 
 
 class Registry:
-    """Workers that are there, and tokens of the gateway."""
+    """Live workers, and the gateway's tokens."""
 
     def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
         self._connection = connection

@@ -1,7 +1,7 @@
 """A connection to the database file, and the thread that uses it.
 
-Opened safely for several processes, migrated, its errors translated. A call is one hop into the
-thread and one transaction there: hopping for every statement would cost several times as much.
+Opening it for several processes, migrating its schema, translating its errors. A call is one hop
+into the thread and one transaction there.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ _pause = threading.Event().wait
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
+APPLICATION_ID = 0x54_4E_55_52  # "TNUR"
 
 BUSY_TIMEOUT_S = 60.0
-"""How long another process's transaction is waited for."""
+"""For the lock of another process."""
 _WARN_AFTER_S = 2.0
-"""Shorter waits are part of sharing a file."""
-_LEAST_S = 0.1
+_MIN_BUSY_TIMEOUT_S = 0.1
 """For a call whose time passed while it waited behind others."""
 _CHECK = "Look at the path, and check owner and mode of it and the folders above it"
 
@@ -61,9 +60,8 @@ DATA_ERRORS = (
     RecursionError,
     TypeError,
 )
-"""What is wrong with a value, told apart from what is wrong with the database."""
+"""Errors of a value, not of the database."""
 DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, UnicodeDecodeError)
-"""What a sound database never answers."""
 DRIVER_ERRORS = (apsw.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError)
 
 
@@ -73,7 +71,7 @@ def library_version() -> str:
 
 def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
     """SQLite before 3.51.3 can corrupt a WAL database when two connections write and checkpoint
-    at the same moment. Exactly what we do, so: not with us."""
+    at the same moment, as this store does. ``StoreIncompatible``."""
     major, minor, patch = (int(part) for part in version.split(".")[:3])
     backport = _BACKPORTS.get((major, minor))
     if (major, minor, patch) >= _FIXED_IN or (backport is not None and patch >= backport):
@@ -86,7 +84,7 @@ def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Driver errors become ours at this border, and the system's, for there are files to read."""
+    """Raises errors of the driver and the system as ``StoreError``."""
     try:
         yield
     except DRIVER_ERRORS as error:
@@ -98,7 +96,6 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def translation(path: Path, error: Exception) -> StoreError:
-    """What a driver's error means to a user of the store."""
     if isinstance(error, (UnicodeEncodeError, OverflowError)):
         return StoreError(f"no such value can be looked up in {path}: {error}")
     if isinstance(error, DAMAGE):
@@ -122,9 +119,9 @@ def translation(path: Path, error: Exception) -> StoreError:
             "again"
         )
     if isinstance(error, apsw.CantOpenError):
-        return StoreUnavailable(f"cannot open {path}: {_hindrance(path, error)}")
+        return StoreUnavailable(f"cannot open {path}: {_reason(path, error)}")
     if isinstance(error, apsw.ReadOnlyError):
-        return StoreUnavailable(f"cannot write {path}: {_hindrance(path, error)}")
+        return StoreUnavailable(f"cannot write {path}: {_reason(path, error)}")
     if isinstance(error, apsw.IOError):
         return StoreUnavailable(
             f"{path}: {error}; look at the disk, its quota and the limits of file sizes"
@@ -132,9 +129,8 @@ def translation(path: Path, error: Exception) -> StoreError:
     return StoreUnavailable(f"{path}: {error}")
 
 
-def _hindrance(path: Path, error: Exception) -> str:
-    """SQLite does not tell. Looked for without opening a file: closing it again would take this
-    process's locks away from its other connections."""
+def _reason(path: Path, error: Exception) -> str:
+    """Found without opening a file: closing it would release this process's locks."""
     folder = path.parent
     try:
         folder.stat()
@@ -151,13 +147,12 @@ def _hindrance(path: Path, error: Exception) -> str:
 
 
 class DatabaseFile:
-    """The file under its name. One that is removed, moved away or replaced while it is open goes on
-    being read and written, by this process alone, and is gone when the process ends."""
+    """The path of the database, and a check that it is still the file that was opened: an open file
+    that is removed or replaced would be used on, and its data lost when the process ends."""
 
     def __init__(self, path: str | Path) -> None:
-        """Where links lead to: there SQLite has its own files. ``UnknownStore`` for a name that
-        SQLite cannot be told."""
-        self.path = _tellable(Path(os.path.realpath(_tellable(absolute(path)))))
+        """Links are resolved: SQLite puts its other files there. ``UnknownStore``."""
+        self.path = _in_utf8(Path(os.path.realpath(_in_utf8(absolute(path)))))
         self._identity: tuple[int, int] | None = None
 
     @property
@@ -165,14 +160,14 @@ class DatabaseFile:
         return self._identity is not None
 
     def check(self) -> None:
-        """``StoreLost`` if it is not the one of the first call."""
+        """``StoreLost`` if it is not the file of the first call."""
         found = None
         try:
             seen = os.stat(self.path)
             found = seen.st_dev, seen.st_ino
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except OSError:  # a look that fails proves nothing
+        except OSError:  # no proof that it is gone
             return
         if self._identity is None:
             self._identity = found
@@ -180,12 +175,11 @@ class DatabaseFile:
             what = "removed or moved away" if found is None else "replaced by another file"
             raise StoreLost(
                 f"{self.path} was {what} while this process had it open: what it wrote since then "
-                "is lost. Put the file back and start again; no run may be going on when it is "
-                "moved"
+                "is lost. Put the file back and start again; do not move it while runs are active"
             )
 
     def refuse_other_kinds(self) -> None:
-        """SQLite would open some of them, and fail later with an error that tells nothing."""
+        """SQLite would open some of them, and fail later with a vague error."""
         if self.path.is_dir():
             raise StoreUnavailable(
                 f"cannot open {self.path}: it is a folder, and a SQLite store is a file. Name one "
@@ -195,7 +189,7 @@ class DatabaseFile:
             raise StoreUnavailable(f"cannot open {self.path}: it is no regular file. {_CHECK}")
 
 
-def _tellable(path: Path) -> Path:
+def _in_utf8(path: Path) -> Path:
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -206,27 +200,27 @@ def _tellable(path: Path) -> Path:
 
 
 class BusyWait:
-    """How long a connection waits while another process has the file locked."""
+    """Waits of a connection while another process has the file locked."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
         self._timeout_s = timeout_s
         self._warn_at = self._give_up_at = 0.0
-        self._unwanted: Callable[[], bool] = lambda: False
+        self._abandoned: Callable[[], bool] = lambda: False
 
-    def begin(self, asked_at: float, unwanted: Callable[[], bool] = lambda: False) -> None:
-        """The time counts from when the caller asked: calls that waited behind one another give up
-        together. ``unwanted``: the caller has gone."""
+    def begin(self, asked_at: float, abandoned: Callable[[], bool] = lambda: False) -> None:
+        """The timeout counts from the call, so that queued calls give up together. ``abandoned``:
+        the caller no longer waits."""
         now = monotonic()
         self._warn_at = now + _WARN_AFTER_S
-        self._give_up_at = max(asked_at + self._timeout_s, now + min(self._timeout_s, _LEAST_S))
-        self._unwanted = unwanted
+        shortest = min(self._timeout_s, _MIN_BUSY_TIMEOUT_S)
+        self._give_up_at = max(asked_at + self._timeout_s, now + shortest)
+        self._abandoned = abandoned
 
     def again(self, attempt: int) -> bool:
-        """SQLite's busy handler. Short waits of random length, so that many processes neither spin
-        nor starve one another."""
+        """SQLite's busy handler: short random waits, so that processes neither spin nor starve."""
         now = monotonic()
-        if now > self._give_up_at or self._unwanted():
+        if now > self._give_up_at or self._abandoned():
             return False
         if now > self._warn_at:
             self._warn_at = inf
@@ -235,8 +229,8 @@ class BusyWait:
         return True
 
     def retried(self, work: Callable[..., T], *arguments: object) -> T:
-        """SQLite asks its busy handler in most cases, not where waiting might deadlock, such as two
-        processes turning a new file to WAL. Work that met ``BusyError`` was rolled back."""
+        """For the cases in which SQLite does not call its busy handler, such as two processes
+        switching a new file to WAL. Work that raised ``BusyError`` was rolled back."""
         for attempt in count():
             try:
                 return work(*arguments)
@@ -247,12 +241,7 @@ class BusyWait:
 
 
 def connect(file: DatabaseFile, busy: BusyWait) -> apsw.Connection:
-    """Open for several processes at once: WAL, and every commit on disk before it is answered.
-    Created or migrated if need be.
-
-    Pages are read, not mapped into memory: that is as quick, and a disk that fails is an error
-    instead of the end of the process.
-    """
+    """Open in WAL mode with synchronous commits; create or migrate if needed."""
     refuse_wal_reset_bug()
     flags = apsw.SQLITE_OPEN_READWRITE
     if file.is_known:
@@ -273,15 +262,14 @@ def connect(file: DatabaseFile, busy: BusyWait) -> apsw.Connection:
 
 
 def _set_up(connection: apsw.Connection, busy: BusyWait) -> None:
-    # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
-    # partial index suits that very value: for our small statements several times their cost.
+    # Keep plans: SQLite would plan again for each bound value, in case a partial index suits it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.set_busy_handler(busy.again)
     busy.retried(connection.pragma, "journal_mode", "wal")
     connection.execute("pragma synchronous = full")
     connection.execute("pragma cache_size = -16000")
     connection.execute("pragma temp_store = memory")
-    connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
+    connection.execute("pragma mmap_size = 0")  # a failing disk is an error instead of a SIGBUS
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -296,9 +284,10 @@ def newest_schema() -> int:
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the schema to this version's, under the write lock; never touch a newer one."""
+    """Migrate to this version's schema, under the write lock. ``StoreIncompatible`` for a newer
+    one."""
     newest = newest_schema()
-    with one_view(connection):  # another process may be migrating right now
+    with one_view(connection):  # another process may be migrating
         if _schema_of(connection, path) == newest:
             return
     with _all_or_nothing(connection):
@@ -312,16 +301,9 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         connection.execute(f"pragma user_version = {newest}")
 
 
-def check_schema(connection: apsw.Connection, path: Path) -> None:
-    """``StoreIncompatible`` if it was migrated since it was opened."""
-    present, newest = _schema_of(connection, path), newest_schema()
-    if present != newest:
-        raise StoreIncompatible(_another_schema(path, present, newest))
-
-
 def refuse_another_schema(connection: apsw.Connection) -> None:
-    """As ``check_schema``, quick enough to be asked in every transaction: one look at a page that
-    SQLite has read anyway. A newer Tenure may keep rules that this one would break."""
+    """``StoreIncompatible`` if a newer Tenure has migrated it since it was opened. Cheap enough for
+    every transaction: it reads a page that SQLite has read anyway."""
     ((present,),) = connection.execute("pragma user_version")
     if present != newest_schema():
         path = Path(connection.filename)
@@ -345,7 +327,7 @@ def _schema_of(connection: apsw.Connection, path: Path) -> int:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing, in a database as this version of Tenure knows it."""
+    """A write transaction in a database with this version's schema."""
     with _all_or_nothing(connection):
         refuse_another_schema(connection)
         yield
@@ -353,13 +335,13 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 @contextmanager
 def _all_or_nothing(connection: apsw.Connection) -> Iterator[None]:
-    """Takes the write lock at once, so that no reader turns writer too late."""
+    """Takes the write lock at once: upgrading a read transaction may fail."""
     connection.execute("begin immediate")
     try:
         yield
         connection.execute("commit")
     except BaseException:
-        # SQLite has already rolled back by itself after a full disk or an I/O error.
+        # SQLite rolls back by itself after a full disk or an I/O error.
         if connection.in_transaction:
             connection.execute("rollback")
         raise
@@ -381,7 +363,7 @@ def savepoint(connection: apsw.Connection) -> Iterator[None]:
 
 @contextmanager
 def one_view(connection: apsw.Connection) -> Iterator[None]:
-    """Several reads of one moment, while others write."""
+    """A read transaction: several reads of one moment."""
     connection.execute("begin")
     try:
         yield
@@ -399,13 +381,13 @@ class _Job(NamedTuple):
 
 
 class DatabaseThread:
-    """Runs functions one after another, in the order they were asked for. Thread and connection
-    come with the first of them."""
+    """Runs functions one after another, in the order of the calls. Thread and connection are made
+    by the first call."""
 
     def __init__(
         self, file: DatabaseFile, name: str, busy_timeout_s: float, *, reads: bool = False
     ) -> None:
-        """``reads``: each function only reads, and all it reads is of one moment."""
+        """``reads``: each function only reads, in one read transaction."""
         self._file = file
         self._reads = reads
         self._busy = BusyWait(file.path, busy_timeout_s)
@@ -416,7 +398,7 @@ class DatabaseThread:
 
     @cached_property
     def connection(self) -> apsw.Connection:
-        """For what works in this thread."""
+        """Only for use in this thread."""
         self._busy.begin(monotonic())
         return connect(self._file, self._busy)
 
@@ -433,7 +415,7 @@ class DatabaseThread:
         return await answer
 
     def close(self) -> None:
-        """Finish what was asked for, then let go of the file. May be called twice."""
+        """Finish pending calls, then close the file. May be called twice."""
         with self._guard:
             if not self._closing.is_set():
                 self._closing.set()
@@ -459,7 +441,7 @@ class DatabaseThread:
             _answer(job, result, error)
 
     def _done(self, job: _Job) -> Any:
-        """No answer is given from a file that other processes do not see, nor a refusal."""
+        """``StoreLost`` goes before any answer or error: other processes do not see this file."""
         connection = self.connection
         self._busy.begin(job.asked_at, lambda: self._closing.is_set() and job.answer.done())
         try:

@@ -1,5 +1,4 @@
-"""Which runs may be claimed, in which order; claims, renewals and releases, each inside one
-transaction of the writer's thread."""
+"""Claims, renewals and releases, each one transaction of the writer's thread; the claim order."""
 
 from __future__ import annotations
 
@@ -47,12 +46,12 @@ class Leases:
         self._choosing = ClaimOrder(writing.sql, writing.reading)
         self._pace = Pace()
 
-    # Claiming: write, commit, and only then read what is handed out
+    # Claiming: write, commit, and only then read the claimed runs
 
     def claim_one(
         self, run_id: str, request: LeaseRequest, purpose: Purpose, asked_at: float
     ) -> ClaimedRun:
-        """``asked_at`` by ``monotonic``: another process may have kept us from the file since."""
+        """``asked_at`` by ``monotonic``: another process may have locked the file since."""
         with self._writing.transaction() as instant:
             request = self._pace.in_time(request, asked_at, monotonic())
             head = self._found(run_id)
@@ -87,7 +86,7 @@ class Leases:
     def _take(
         self, seq: int, lease: LeaseRequest, purpose: Purpose, held: bool, instant: Instant
     ) -> bool:
-        """False for a run that an index offers and the model does not: it is left alone."""
+        """False for a run that is in a claim index but not claimable."""
         try:
             self._claim(self._loading.head(seq), lease, purpose, held, instant)
         except NotRunnable:
@@ -97,7 +96,7 @@ class Leases:
     def _claim(
         self, head: Head, request: LeaseRequest, purpose: Purpose, held: bool, instant: Instant
     ) -> None:
-        """What this owner holds already is renewed."""
+        """Renews a run that this owner already holds."""
         (summary,) = self._sql.one("spec_for_lists", head.seq)
         taken = claim(
             record_rows.with_spec(head.run, summary),
@@ -119,13 +118,13 @@ class Leases:
         )
 
     def _claimed(self, seq: int) -> ClaimedRun:
-        """The owner will write this run next, so it is remembered as it was read."""
+        """Caches the run, because its owner will write it next."""
         with one_view(self._connection):
             head, snapshot = self._reading.snapshot_by_seq(seq)
             digest = self._reading.definition_digest(seq)
         if not snapshot.ended:
             self._loading.remember(head, snapshot.steps)
-            snapshot = copied(snapshot)  # what is remembered is shared with no caller
+            snapshot = copied(snapshot)  # the cached one is not shared with the caller
         lease = Lease(
             run_id=snapshot.run_id,
             owner_id=snapshot.owner_id or "",
@@ -161,10 +160,10 @@ class Leases:
     def release(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         with self._writing.transaction() as instant:
             head = self._found(run_id)
-            given_back = release(head.run, fencing, instant.now)
-            if given_back.event is not None:
+            released = release(head.run, fencing, instant.now)
+            if released.event is not None:
                 self._writing.put_ownership(
-                    head, given_back.snapshot, given_back.event, update_id, instant.now
+                    head, released.snapshot, released.event, update_id, instant.now
                 )
 
     def _found(self, run_id: str) -> Head:
@@ -176,7 +175,7 @@ class Leases:
 
 _FROM_THE_START = (-(1 << 62), 0, 0)
 _BEFORE_ANY_LEASE = -1
-"""By this boot's clock: of the leases that ended, only those of other boots."""
+"""As a time of this boot's clock: selects only leases of other boots."""
 
 
 class Candidate(NamedTuple):
@@ -197,8 +196,7 @@ class ClaimOrder:
         self._reading = reading
 
     def pick(self, request: ClaimRequest, instant: Instant) -> list[int]:
-        """Runs to claim: by priority, every tenth the oldest. Parked runs that are due must have
-        been promoted before."""
+        """Runs to claim: by priority, every tenth the oldest. Promote parked runs first."""
         ended = self._ended_leases(request, instant)
         (claims,) = self._sql.one("claims_made")
         picked: dict[int, None] = {}
@@ -220,7 +218,7 @@ class ClaimOrder:
         limit: int,
         instant: Instant,
     ) -> list[int]:
-        """The next ones in order; what was picked a moment ago is still in the indexes."""
+        """The next ones in order, except ``without``: picked already, but still in the indexes."""
         if request.purpose is Purpose.RECONCILE:
             sources = [_candidates(self._sql.each("orphaned"))]
         else:
@@ -242,7 +240,7 @@ class ClaimOrder:
         return list(islice(in_order, limit))
 
     def _ended_leases(self, request: ClaimRequest, instant: Instant) -> list[Candidate]:
-        """Of owners whose lease has run out or is of another boot, or that are proven dead."""
+        """Runs whose lease has ended or is of another boot, or whose owner is proven dead."""
         reconciling = request.purpose is Purpose.RECONCILE
         expired = "expired_to_end" if reconciling else "expired_resumable"
         owners = "to_end_of_owner" if reconciling else "leases_of_owner"
@@ -262,7 +260,8 @@ class ClaimOrder:
     def runnable(
         self, where: RunFilter, after: tuple[int, ...] | None, limit: int, instant: Instant
     ) -> list[tuple[Candidate, RunSummary]]:
-        """In claim order, for people: what is ready, has become due, or lost its owner."""
+        """For lists: runs that are ready, parked and due, or without a live owner, in claim
+        order."""
         start = after or _FROM_THE_START
         queues = self._ready_queues() if where.queue is None else [where.queue]
         sources = [self._ready_in(queue, where, start, instant) for queue in queues]
@@ -307,5 +306,5 @@ def _candidates(found: Iterable[Row]) -> Iterator[Candidate]:
 
 
 def _due(candidate: Candidate, instant: Instant) -> bool:
-    """Beyond doubt. Else the wall clock has been set back, and ``run_after`` must be looked up."""
+    """If false, the wall clock has been set back, and ``run_after`` must be read."""
     return candidate.ready_at <= rows.micros(instant.now)

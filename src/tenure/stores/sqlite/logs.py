@@ -1,10 +1,8 @@
-"""Output of tasks, as files beside the database: a folder per run, in it a file per stream.
+"""Output of tasks, as files beside the database: a folder per run, a file per stream.
 
-The database is asked only whether the writer still owns the run; the bytes never pass through it,
-so output of any size delays no checkpoint and no renewal. A file's name says which stream it is, so
-there is no list of streams to keep in step with the files. A folder bears the number of its run,
-which is never given again: what a pruned run left behind cannot be taken for the output of a later
-run of the same id.
+The database is only read, to check the ownership of the run, so output delays no checkpoint and no
+renewal. A file's name encodes its stream. A folder's name has the number of its run, which is never
+reused: remains of a pruned run cannot be taken for output of a later run with the same id.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _seqs = msgspec.json.Decoder(dict[str, int])
 
 
 class OutputLogs:
-    """Runs in a thread of its own, with its own connection for the ownership check."""
+    """Has a thread and a connection of its own."""
 
     def __init__(self, connection: apsw.Connection, files: LogFiles) -> None:
         self._sql = Statements(connection)
@@ -82,7 +80,7 @@ class OutputLogs:
 
 
 def streams_of(output: RunOutput) -> list[LogKey]:
-    """Needs no connection, and no thread that others wait for: a wide run has many files."""
+    """Needs no connection: a run of many hosts has many files, and other calls must not wait."""
     try:
         return output.streams()
     except OSError as error:
@@ -109,7 +107,7 @@ def _continue(run_id: str, descriptor: int, offset: int, data: bytes) -> int:
     return os.fstat(descriptor).st_size
 
 
-_LONGEST_NAME = 200
+_MAX_NAME_CHARS = 200
 _LONG = "long,"
 _NAME = re.compile(
     r"(?P<step>-?\d+),(?P<host>[^,]*),(?:item(?P<item>-?\d+),)?"
@@ -130,7 +128,7 @@ class RunOutput(NamedTuple):
         return self.folder / file_name(key)
 
     def prepare(self, key: LogKey) -> Path:
-        """Make room for the stream. Beside a name that cannot say it all lies a file that does."""
+        """Make the folder; a name too long for its stream gets a ``.key`` file beside it."""
         path = self.file(key)
         self.folder.mkdir(parents=True, exist_ok=True)
         if path.name.startswith(_LONG):
@@ -140,7 +138,7 @@ class RunOutput(NamedTuple):
         return path
 
     def streams(self) -> list[LogKey]:
-        """Those with anything in them, by step, host, item, attempt, stream."""
+        """Streams that are not empty, by step, host, item, attempt, stream."""
         found: list[LogKey] = []
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -150,7 +148,7 @@ class RunOutput(NamedTuple):
         return sorted(found, key=_order)
 
     def remove(self) -> None:
-        """As often as one likes, and by several at once."""
+        """May be called again, and by several processes at once."""
         with suppress(FileNotFoundError):
             for path in list(self.folder.iterdir()):
                 path.unlink(missing_ok=True)
@@ -162,10 +160,10 @@ class LogFiles:
         self.root = root
 
     def of(self, seq: int, run_id: str) -> RunOutput:
-        return RunOutput(seq, self.root / f"{seq}-{quote(run_id, safe='')[:_LONGEST_NAME]}")
+        return RunOutput(seq, self.root / f"{seq}-{quote(run_id, safe='')[:_MAX_NAME_CHARS]}")
 
     def all(self) -> Iterator[RunOutput]:
-        """Every folder there is, also those of runs that are gone."""
+        """Every folder, also of pruned runs."""
         with suppress(FileNotFoundError), os.scandir(self.root) as entries:
             for entry in entries:
                 match = _FOLDER.fullmatch(entry.name)
@@ -174,7 +172,7 @@ class LogFiles:
 
 
 def file_name(key: LogKey) -> str:
-    """Harmless on any file system, and different for different keys also where case is lost."""
+    """Safe on any file system, and unique also where case is ignored."""
     item = [] if key.item is None else [f"item{key.item}"]
     parts = (
         str(key.step),
@@ -186,12 +184,12 @@ def file_name(key: LogKey) -> str:
     text = ",".join(parts)
     digest = hashlib.sha256(text.encode()).hexdigest()
     name = f"{text}.{digest[:8]}"
-    return name if len(name) <= _LONGEST_NAME else f"{_LONG}{digest[:40]}"
+    return name if len(name) <= _MAX_NAME_CHARS else f"{_LONG}{digest[:40]}"
 
 
 def _key_of(path: Path) -> LogKey | None:
-    """``None`` for a file that is no stream."""
-    key = _spelled_out(path) if path.name.startswith(_LONG) else _named(path.name)
+    """``None`` for another file."""
+    key = _long_key(path) if path.name.startswith(_LONG) else _named(path.name)
     return key if key is not None and file_name(key) == path.name else None
 
 
@@ -208,7 +206,7 @@ def _named(name: str) -> LogKey | None:
     )
 
 
-def _spelled_out(path: Path) -> LogKey | None:
+def _long_key(path: Path) -> LogKey | None:
     with suppress(OSError, msgspec.MsgspecError):
         return _keys.decode(path.with_suffix(".key").read_bytes())
     return None

@@ -1,10 +1,9 @@
-"""Callbacks that wait, and attempts that ended, many in one transaction of the writer's thread.
+"""Callbacks: claimed and settled in batches, each one transaction of the writer's thread.
 
-What this process has claimed and not settled yet is remembered as it then stood: settling would
-read it back only to find it unchanged. While a row carries the token of a claim, no other relay
-changes it; the statement that settles checks the token, and if some row no longer carries it, all
-are read again. Rows come and go many at once, as one JSON text: a statement for each would cost
-more than the rest. Refusals come before anything is written, so none needs a savepoint.
+Claimed deliveries are cached, because settling needs them unchanged: the statement that settles
+checks the token, and if a row no longer has it, all are read again. Rows are passed as one JSON
+text, because a statement for each would cost more than the rest. Errors are raised before anything
+is written, so no savepoint is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.codec import decode, storable
-from tenure.model.errors import DeliveryNotFound, StoreIncompatible, TenureError
+from tenure.model.errors import DeliveryNotFound, TenureError
 from tenure.model.outbox import (
     Delivered,
     Delivery,
@@ -34,22 +33,15 @@ from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import RecordedEvent
 from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd
+from tenure.stores.rows import DeliveryClaim, Kept, target_of
 from tenure.stores.run_cache import Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import transaction
 from tenure.stores.sqlite.rows import DELIVERY, DELIVERY_TABLES, Head, Statements
 
 
-class Kept(NamedTuple):
-    """A delivery, the number of its run, and its own."""
-
-    delivery: Delivery
-    seq: int
-    number: int
-
-
 class _Row(Struct, array_like=True, gc=False):
-    """``statements.DELIVERY``."""
+    """``rows.DELIVERY``."""
 
     id: str
     run_id: str
@@ -88,7 +80,7 @@ def _kept(row: _Row) -> Kept:
         id=row.id,
         run_id=row.run_id,
         workflow_name=row.workflow_name,
-        target=_target(row),
+        target=target_of(row.callbacks, row.target, row.id),
         event=row.event,
         run_status=row.run_status,
         state=row.state,
@@ -102,13 +94,6 @@ def _kept(row: _Row) -> Kept:
         settled_token=row.settled_token,
     )
     return Kept(delivery, row.seq, row.number)
-
-
-def _target(row: _Row) -> CallbackTarget:
-    for target in row.callbacks:
-        if target.name == row.target:
-            return target
-    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
 
 
 def columns_of(before: Kept, delivery: Delivery, rest: LeaseEnd | None = None) -> tuple[Any, ...]:
@@ -131,11 +116,11 @@ def columns_of(before: Kept, delivery: Delivery, rest: LeaseEnd | None = None) -
     )
 
 
-_MOST = 2000
+_MAX_CACHED = 2000
 
 
 class ClaimedDeliveries:
-    """As they then stood. Bounded; what was claimed first is forgotten first."""
+    """A cache of at most ``_MAX_CACHED`` claimed deliveries; evicts the oldest."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Kept] = {}
@@ -143,11 +128,11 @@ class ClaimedDeliveries:
     def remember(self, claimed: Iterable[Kept]) -> None:
         for kept in claimed:
             self._kept[kept.delivery.id] = kept
-        while len(self._kept) > _MOST:
+        while len(self._kept) > _MAX_CACHED:
             del self._kept[next(iter(self._kept))]
 
     def take(self, settlements: Iterable[Settlement]) -> dict[str, Kept]:
-        """By id, what is remembered of them. Nothing is handed out twice."""
+        """Remove and return those in the cache, by id."""
         taken: dict[str, Kept] = {}
         for settlement in settlements:
             kept = self._kept.pop(settlement.delivery_id, None)
@@ -159,27 +144,27 @@ class ClaimedDeliveries:
 T = TypeVar("T")
 
 _Found = dict[str, Kept]
-"""By id, as it now stands."""
+"""By id."""
 
 
-class _NotAsRemembered(Exception):
-    """A row that we claimed is another relay's by now, or gone."""
+class _CacheOutdated(Exception):
+    """A cached row was claimed by another relay, or is gone."""
 
 
 class _Written(NamedTuple):
-    """What a transaction is about to write."""
+    """The changes of a transaction."""
 
     rows: dict[int, tuple[Any, ...]]
     """By number: one that is settled twice is written once."""
     settled: set[tuple[int, str]]
-    """Runs and targets whose next callback may go out."""
-    mourning: set[int]
+    """Runs and targets whose next callback may be sent."""
+    failing: set[int]
     """Runs whose newest dead letter may have changed."""
 
 
 _ORIGINS_AT_ONCE = 500
 _RESTS_AT_ONCE = 1000
-"""More than a relay can claim, few enough to be done with at once: other writers wait for it."""
+"""More than a relay can claim; few, because other writers wait."""
 _names = msgspec.json.Decoder(list[str])
 
 
@@ -187,7 +172,7 @@ class Outbox:
     def __init__(
         self, connection: apsw.Connection, clock: LeaseClock, recent: Recent[Head] | None = None
     ) -> None:
-        """``recent``: what the writer of this connection remembers, to be corrected."""
+        """``recent``: the writer's cache, to be invalidated."""
         self._recent = Recent() if recent is None else recent
         self._connection = connection
         self._sql = Statements(connection)
@@ -195,52 +180,31 @@ class Outbox:
         self._claimed = ClaimedDeliveries()
         self._next_origin = ""
 
-    def claim(
-        self,
-        token: str,
-        limit: int,
-        seconds: float,
-        per_origin: int | None,
-        except_origins: Collection[str],
-        only: Collection[str] | None,
-    ) -> list[Delivery]:
+    def claim(self, claim: DeliveryClaim) -> list[Delivery]:
         with transaction(self._connection):
-            instant = self._clock.read()
-            return self.claim_at(instant, token, limit, seconds, per_origin, except_origins, only)
+            return self._claim(claim, self._clock.read())
 
-    def claim_at(
-        self,
-        instant: Instant,
-        token: str,
-        limit: int,
-        seconds: float,
-        per_origin: int | None,
-        except_origins: Collection[str],
-        only: Collection[str] | None,
-    ) -> list[Delivery]:
-        """Within the caller's transaction."""
-        until = instant.until(seconds)
+    def _claim(self, claim: DeliveryClaim, instant: Instant) -> list[Delivery]:
+        until = instant.until(claim.seconds)
         self._sql.do("end_rests", *instant.boot, _RESTS_AT_ONCE)
-        if not self._sql.count("renew_held_deliveries", *until[:2], token):
-            limit = max(limit, 0)
-            most = limit if per_origin is None else max(per_origin, 0)
-            hold = (token, *until[:2])
-            if only is not None:
-                names, left_out = (record_rows.text(list(some)) for some in (only, except_origins))
-                self._sql.do("hold_named_deliveries", *hold, names, most, limit, left_out)
+        if not self._sql.count("renew_held_deliveries", *until[:2], claim.token):
+            limits, hold = (claim.most_per_origin, claim.most), (claim.token, *until[:2])
+            if claim.only is not None:
+                names = record_rows.text(list(claim.only))
+                excluded = record_rows.text(list(claim.except_origins))
+                self._sql.do("hold_named_deliveries", *hold, names, *limits, excluded)
             else:
-                origins = self._origins(except_origins)
+                origins = self._origins(claim.except_origins)
                 if not origins:
                     return []
-                self._sql.do("hold_due_deliveries", *hold, record_rows.text(origins), most, limit)
-        (text,) = self._sql.one("held_deliveries", token)
+                self._sql.do("hold_due_deliveries", *hold, record_rows.text(origins), *limits)
+        (text,) = self._sql.one("held_deliveries", claim.token)
         held = deliveries_of(text)
         self._claimed.remember(held)
         return [kept.delivery for kept in held]
 
     def _origins(self, except_origins: Collection[str]) -> list[str]:
-        """Where something is due, without those left out. These may fill any number of looks; each
-        look begins with the last one of the look before."""
+        """Origins with a delivery due, except these, which may fill any number of pages."""
         left_out = frozenset(except_origins)
         for _ in range(1 + len(left_out) // (_ORIGINS_AT_ONCE - 1)):
             wanted = [origin for origin in self._some_origins() if origin not in left_out]
@@ -249,8 +213,8 @@ class Outbox:
         return []
 
     def _some_origins(self) -> list[str]:
-        """Where something is due: all of them or, if they are very many, those whose turn it is to
-        be looked at. Every writer of this database waits meanwhile."""
+        """Origins with a delivery due: all, or the next page of very many, because every writer of
+        the database waits meanwhile."""
         found = self._origins_from(self._next_origin)
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
             found = list(dict.fromkeys([*found, *self._origins_from("")]))[:_ORIGINS_AT_ONCE]
@@ -311,28 +275,18 @@ class Outbox:
         return self._in_a_transaction(lambda instant: self._settle(settlements, instant))
 
     def settle_and_claim(
-        self,
-        settlements: Sequence[Settlement],
-        token: str,
-        limit: int,
-        seconds: float,
-        per_origin: int | None,
-        except_origins: Collection[str],
-        only: Collection[str] | None,
+        self, settlements: Sequence[Settlement], claim: DeliveryClaim
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return self._in_a_transaction(
-            lambda instant: (
-                self._settle(settlements, instant),
-                self.claim_at(instant, token, limit, seconds, per_origin, except_origins, only),
-            )
+            lambda instant: (self._settle(settlements, instant), self._claim(claim, instant))
         )
 
     def _in_a_transaction(self, work: Callable[[Instant], T]) -> T:
-        """Once more if something was not as we remember it: that is forgotten by then."""
+        """Repeated once if the cache was outdated: the first attempt has emptied it."""
         try:
             with transaction(self._connection):
                 return work(self._clock.read())
-        except _NotAsRemembered:
+        except _CacheOutdated:
             with transaction(self._connection):
                 return work(self._clock.read())
 
@@ -355,10 +309,10 @@ class Outbox:
     def _write(self, written: _Written) -> None:
         changed = list(written.rows.values())
         if changed and self._sql.count("put_deliveries", record_rows.text(changed)) < len(changed):
-            raise _NotAsRemembered
+            raise _CacheOutdated
         if written.settled:
             self._sql.do("unblock_heads", record_rows.text(list(written.settled)))
-        for seq in written.mourning:
+        for seq in written.failing:
             self._show_newest_dead_letter(seq)
 
     def _show_newest_dead_letter(self, seq: int) -> None:
@@ -380,7 +334,7 @@ def _answer(
         kept = found[settlement.delivery_id]
         delivery = kept.delivery
         outcome = settlement.outcome
-        if not isinstance(outcome, Delivered):  # the one that brings no value of its own
+        if not isinstance(outcome, Delivered):  # which has no values to check
             outcome = storable(delivery.run_id, settlement).outcome
         rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
         due_at = rest.wall if rest else instant.now
@@ -393,5 +347,5 @@ def _answer(
         if settled.state is not DeliveryState.WAITING:
             written.settled.add((kept.seq, settled.target.name))
             if settled.died_at or delivery.died_at:
-                written.mourning.add(kept.seq)
+                written.failing.add(kept.seq)
     return settled

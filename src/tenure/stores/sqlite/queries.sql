@@ -1,4 +1,4 @@
--- Every statement of the SQLite store, by name. What stands in braces is in statements.py.
+-- Every statement of the SQLite store, by name. Fragments in braces are in rows.py.
 
 -- name: head_by_id
 select {head} from runs r where r.run_id = ?
@@ -11,7 +11,7 @@ select {head} from runs r where r.seq = ?
 pragma data_version
 
 -- name: mark
--- Tells whether a run is still as this process left it.
+-- Shows whether a run has changed since this process wrote it.
 select version, updated_at, fence, detail, claim_id, lease_boot, lease_until, lease_wall
 from runs where seq = ?
 
@@ -122,7 +122,7 @@ insert into journal (seq, version, at, fence, update_id, events) values (?, ?, ?
 select version, at, fence, events from journal where seq = ? and version >= ? order by version
 
 -- name: changes_after
--- Of a run that is being pruned nothing is told.
+-- Without runs that are being pruned.
 select j.number, r.run_id, j.version, j.at, j.fence, j.events
 from journal j cross join runs r on r.seq = j.seq
 where j.number > ? order by j.number limit ?
@@ -131,7 +131,7 @@ where j.number > ? order by j.number limit ?
 select coalesce(max(number), 0) from journal
 
 -- name: runs_by_status
--- None is counted further than ?1: in the index alone, however many have ended.
+-- Counts up to ?1, in the index alone.
 select each.value,
   (select count(*) from (select 1 from runs r where r.status = each.value limit ?1))
 from json_each(?2) each
@@ -141,7 +141,7 @@ select (select count(*) from (select 1 from deliveries where state = 'waiting' l
   (select count(*) from (select 1 from deliveries where state = 'dead' limit ?1))
 
 -- name: queue_lengths
--- From one queue to the next by steps: what waits in each is not read to find it.
+-- One index look-up per queue, not one per run.
 with recursive queues (queue) as (
   select * from (select queue from runs where readiness = 1 order by queue limit 1)
   union all
@@ -157,7 +157,7 @@ select q.queue,
 from queues q where q.queue is not null limit ?1
 
 -- name: promote_parked
--- Runs whose run_after has come join the ready ones.
+-- Runs whose run_after has passed become ready.
 update runs set readiness = 1 where readiness = 2 and ready_at <= ?
 
 -- name: next_ready_queue
@@ -175,7 +175,7 @@ where readiness = 1 and queue = ? order by ready_at, seq
 select seq, rank, ready_at from runs where readiness = 2 and ready_at <= ?
 
 -- name: expired_resumable
--- A worker's. Of this boot and past their end, or of another boot.
+-- For workers: leases of this boot that have ended, and those of other boots.
 select seq, rank, ready_at, queue from runs
 where owner_id is not null and lease_boot = ?1 and lease_until <= ?2 and (status = 'queued' or recovery = 'resume')
 union all
@@ -186,7 +186,7 @@ select seq, rank, ready_at, queue from runs
 where owner_id is not null and lease_boot > ?1 and (status = 'queued' or recovery = 'resume')
 
 -- name: expired_to_end
--- A reconciler's. Of this boot and past their end, or of another boot.
+-- For reconcile: leases of this boot that have ended, and those of other boots.
 select seq, rank, ready_at, queue from runs
 where owner_id is not null and lease_boot = ?1 and lease_until <= ?2
   and (recovery = 'interrupt' or cancel_requested_at is not null)
@@ -203,12 +203,12 @@ where owner_id is not null and lease_boot > ?1
 select seq, rank, ready_at, queue from runs where owner_id = ?
 
 -- name: to_end_of_owner
--- A reconciler's, of an owner that is dead.
+-- For reconcile: runs of a dead owner.
 select seq, rank, ready_at, queue from runs
 where owner_id = ? and (recovery = 'interrupt' or cancel_requested_at is not null)
 
 -- name: orphaned
--- Released by its owner, and running without being resumable or asked to stop: reconcile's.
+-- For reconcile: released by the owner, and either running and not resumable, or canceled.
 select seq, rank, ready_at from runs
 where owner_id is null and status = 'running' and recovery = 'interrupt'
 union
@@ -239,7 +239,7 @@ select seq, fence, owner_id from runs where run_id = ?
 update runs set detail = ? where seq = ?
 
 -- name: insert_delivery
--- Blocked if something of the same run and target waits already.
+-- Blocked if an earlier one of the same run and target waits.
 insert into deliveries (id, seq, target, version, ordinal, run_status, state, blocked, attempts,
   due_at, redelivery, event, origin)
 values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
@@ -247,18 +247,18 @@ values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
   0, ?7, 0, ?8, ?9)
 
 -- name: end_rests
--- Of this boot and past their end, or of another boot: some of them, if they are very many.
+-- At most ?3 of those past their end or of another boot.
 update deliveries set rest_boot = null, rest_until = null where number in (
   select number from deliveries
   where (rest_boot = ?1 and rest_until <= ?2) or rest_boot < ?1 or rest_boot > ?1 limit ?3)
 
 -- name: renew_held_deliveries
--- (Of a claim whose answer was lost.)
+-- For a claim that is repeated because its answer was lost.
 update deliveries indexed by deliveries_held set rest_boot = ?, rest_until = ?
 where token = ? and state = 'waiting'
 
 -- name: origins_due
--- So many from ?1 on, by steps from one to the next: what waits for each is not read.
+-- At most ?2 from ?1 on; one index look-up per origin.
 with recursive origins (origin) as (
   select min(origin) from deliveries indexed by deliveries_due
   where state = 'waiting' and blocked = 0 and rest_boot is null and origin >= ?1
@@ -271,8 +271,8 @@ with recursive origins (origin) as (
 select json_group_array(origin) from origins where origin is not null
 
 -- name: hold_due_deliveries
--- Of each of these origins ?5 at most. Only heads of their run and target are looked at; one in
--- flight holds back a redelivered other.
+-- At most ?5 of each of these origins. Only the first of its run and target; not while another of
+-- them (sent before a redelivery) is in flight.
 update deliveries set token = ?1, rest_boot = ?2, rest_until = ?3
 where number in (
   select d.number from json_each(?4) o join deliveries d on d.number in (
@@ -286,7 +286,7 @@ where number in (
   order by due_at, number limit ?6)
 
 -- name: hold_named_deliveries
--- As above, of these ids and of none of the origins ?7.
+-- As above, for these ids and without the origins ?7.
 update deliveries set token = ?1, rest_boot = ?2, rest_until = ?3
 where number in (
   select number from (
@@ -305,7 +305,7 @@ select json_group_array({delivery} order by d.due_at, d.number) from {delivery_t
 where d.token = ? and +d.state = 'waiting'
 
 -- name: unblock_heads
--- Of each [seq, target] the first that waits.
+-- The first waiting one of each [seq, target].
 update deliveries set blocked = 0 where blocked and number in (
   select (
     select number from deliveries
@@ -320,7 +320,7 @@ update deliveries set blocked = number <> (
 where state = 'waiting' and seq = ?1 and target = ?2
 
 -- name: put_deliveries
--- Each is its number, the token it must still carry, and the columns in this order.
+-- Each value: the number, the token the row must still have, then the columns in this order.
 update deliveries set state = value ->> 2, attempts = value ->> 3, due_at = value ->> 4,
   settled_at = value ->> 5, died_at = value ->> 6, redelivery = value ->> 7, token = value ->> 8,
   settled_token = value ->> 9, last_error = value ->> 10, rest_boot = value ->> 11,
@@ -345,8 +345,7 @@ on conflict (owner_id) do update set
 delete from workers where seen_boot <> ? or seen_until <= ?
 
 -- name: owners
--- Who has runs, by recovery; how many of these are under way without a live lease, and how many were
--- asked to stop.
+-- Runs by owner and recovery; how many are running without a live lease, and how many are canceled.
 select owner_id, recovery, count(*), sum(status = 'running' and not (lease_boot = ?1 and lease_until > ?2)),
   count(cancel_requested_at)
 from runs indexed by runs_by_owner where owner_id is not null group by owner_id, recovery
@@ -358,14 +357,14 @@ where owner_id is null and status = 'running' and recovery = 'interrupt' having 
 select body from workers where seen_boot = ? and seen_until > ? order by owner_id
 
 -- name: prunable
--- Ended before a moment (the store's clock says which), oldest first; not if a callback still waits.
+-- Ended before this time, oldest first; not while a callback waits.
 select r.seq from runs r
 where r.finished_at < ?
   and not exists (select 1 from deliveries d where d.state = 'waiting' and d.seq = r.seq)
 order by r.finished_at, r.seq limit ?
 
 -- name: what_to_prune
--- Nothing if the run is gone, or a callback of it waits again.
+-- No row if the run is gone or a callback of it waits again.
 select r.run_id, s.definition_digest, s.summary from runs r join run_specs s on s.seq = r.seq
 where r.seq = ?1
   and not exists (select 1 from deliveries d where d.state = 'waiting' and d.seq = ?1)
@@ -408,7 +407,7 @@ delete from tasks where seq = ?1 and (step, host, item) in (
 -- name: count_runs
 select count(*) from runs
 
--- name: run_is_there
+-- name: run_exists
 select 1 from runs where seq = ?
 
 -- name: runs_without_spec
@@ -423,7 +422,7 @@ select count(*) from run_specs s where s.definition_digest is not null
   and not exists (select 1 from definitions d where d.digest = s.definition_digest)
 
 -- name: rows_without_run
--- But for those being pruned.
+-- Except those being pruned.
 select count(distinct seq) from (
   select seq from run_specs union all select seq from run_labels union all
   select seq from steps union all select seq from tasks union all

@@ -1,10 +1,8 @@
-"""Whole records, pages of runs, histories and counts. Runs in a reader's thread, inside one read
-transaction.
+"""Whole records, pages of runs, histories and counts, each in one read transaction.
 
-Pages go by keyset: each costs the same, however long the history. Their conditions differ from call
-to call, so these statements are put together; from fixed fragments only, with every value bound. A
-workflow, a queue or a status set is asked for one status at a time, each from its own ordered index
-range, and the few rows of each range are merged.
+Pages go by keyset: each costs the same, however long the history. Their statements are built from
+fixed fragments, with every value bound. A filter by workflow, queue or statuses reads one ordered
+index range for each status, and merges the few rows of each.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from tenure.model.update import Event, FeedPage, Position, RecordedEvent, record
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import Census, QueueLength
 from tenure.stores import rows as record_rows
-from tenure.stores import rows as step_rows
 from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head, Row, Statements, micros
@@ -91,16 +88,14 @@ class Reader:
         return found[:limit]
 
     def changes_after(self, number: int, limit: int) -> FeedPage:
-        """All histories as one: commits are made one after another, so the numbers of journal rows
-        are an order in which nothing can turn up behind what was read already."""
+        """Commits are made one after another, so the numbers of journal rows are in their order."""
         events: list[RecordedEvent] = []
         for row in self._sql.all("changes_after", number, limit):
             number, run_id, version, at, fence, text = row
-            said: tuple[Event, ...] = decode(_events, text)
-            moment = rows.moment(at)
+            moment, written = rows.moment(at), decode(_events, text)
             events += (
                 record(event, run_id=run_id, version=version, seq=seq, at=moment, fence=fence)
-                for seq, event in enumerate(said)
+                for seq, event in enumerate(written)
             )
         return FeedPage(events=tuple(events), cursor=encode_cursor("changes", number))
 
@@ -146,7 +141,7 @@ class Reader:
         return self._clock.read().now
 
     def prunable(self, older_than: float, limit: int) -> list[int]:
-        """Numbers of runs to prune, the one that ended first first."""
+        """Numbers of runs to prune, oldest end first."""
         ended_before = self._clock.now() - timedelta(seconds=older_than)
         found = self._sql.all("prunable", rows.micros(ended_before), max(limit, 0))
         return [seq for (seq,) in found]
@@ -182,17 +177,17 @@ class Reader:
         return self._steps(head, self._sql.one("plan", head.seq)[0])
 
     def _steps(self, head: Head, plan: str) -> tuple[StepState, ...]:
-        return step_rows.assembled(
+        return record_rows.assembled(
             head.run.status,
             head.run.finished_at,
             record_rows.plan_of(plan),
-            [step_rows.step_row(*row) for row in self._sql.all("steps_of_run", head.seq)],
+            [record_rows.step_row(*row) for row in self._sql.all("steps_of_run", head.seq)],
             (_task_row(*row) for row in self._sql.all("tasks_of_run", head.seq)),
         )
 
 
-def _task_row(step: int, host: str, item: int, body: str) -> step_rows.TaskRow:
-    return step_rows.TaskRow(step, host, item, step_rows.host_of(body))
+def _task_row(step: int, host: str, item: int, body: str) -> record_rows.TaskRow:
+    return record_rows.TaskRow(step, host, item, record_rows.host_of(body))
 
 
 _Values = list[Any]
@@ -208,7 +203,7 @@ def newest_seqs(sql: Statements, where: RunFilter, before: int, limit: int) -> l
 
 
 def runnable_conditions(where: RunFilter) -> tuple[str, _Values]:
-    """For lists in claim order, which drive by queue themselves."""
+    """For lists in claim order, which read by queue."""
     conditions, values = _conditions(where)
     if where.statuses:
         conditions.append(_in("r.status", len(where.statuses)))
@@ -280,8 +275,7 @@ def _ordered(where: RunFilter, conditions: str, values: _Values, limit: int) -> 
 
 
 def _index_of_few(where: RunFilter) -> str | None:
-    """Runs that ended have no owner, and those that wait for approval wait for people: these are
-    few, whatever else is asked."""
+    """Runs with an owner, or waiting for approval, are few: read them first."""
     if where.owner_id is not None or where.held or where.canceling:
         return "runs_by_owner"
     return "runs_unapproved" if where.unapproved else None
@@ -290,7 +284,7 @@ def _index_of_few(where: RunFilter) -> str | None:
 def _driven_by_label(
     where: RunFilter, conditions: str, values: _Values, limit: int
 ) -> tuple[str, _Values]:
-    """A label is the most selective thing that a filter of ended runs can name."""
+    """A label is the most selective condition on ended runs."""
     key, value = next(iter(where.labels.items()))
     extra, more = _status_and_workflow(where)
     statement = (

@@ -1,4 +1,4 @@
-"""Statements by name, from ``queries.sql``, and rows of runs as values of the model."""
+"""Statements by name, from ``queries.sql``; rows of runs as values of the model."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def head_of(row: Sequence[Any]) -> Head:
     return Head(seq, run, claim_id, until, counts, detail)
 
 
-def still_as(head: Head, mark: tuple[Any, ...] | None) -> Head | None:
-    """``head``, if ``mark`` says that it was not written since; only its lease may have moved."""
+def current(head: Head, mark: tuple[Any, ...] | None) -> Head | None:
+    """``head`` with its current lease, or ``None`` if ``mark`` shows that it was written since."""
     if mark is None:
         return None
     version, updated_at, fence, detail, claim_id, boot_id, nanoseconds, wall = mark
@@ -169,7 +169,7 @@ def counts_text(run: RunSnapshot, old: Head | None = None) -> str:
 
 
 def ready_at(run: RunSnapshot, created_at: datetime) -> int:
-    """A ``run_after`` in the past makes no run older than it is."""
+    """A ``run_after`` before its creation makes no run older."""
     return micros(max(run.run_after or created_at, created_at))
 
 
@@ -183,19 +183,14 @@ DELIVERY = (
     "d.run_status, d.state, d.attempts, d.due_at, d.settled_at, d.died_at, d.last_error, "
     "d.redelivery, d.token, d.settled_token, d.seq, d.number)"
 )
-"""One text for all of it, and for many: every row that is handed over by itself costs a change of
-hands of the interpreter, while the event loop wants it."""
+"""One JSON text for many rows: each row fetched on its own costs a switch of the GIL."""
 DELIVERY_TABLES = "deliveries d join runs r on r.seq = d.seq join run_specs s on s.seq = d.seq"
-_FRAGMENTS = {
-    "head": HEAD_COLUMNS,
-    "delivery": DELIVERY,
-    "delivery_tables": DELIVERY_TABLES,
-}
+_FRAGMENTS = {"head": HEAD_COLUMNS, "delivery": DELIVERY, "delivery_tables": DELIVERY_TABLES}
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
 def load(text: str) -> dict[str, str]:
-    """Statements keyed by name; a comment between name and statement is for the reader."""
+    """Statements by name, without comments."""
     parts = _NAME.split(text)[1:]
     return {
         name: "\n".join(
@@ -220,10 +215,8 @@ Row = tuple[Any, ...]
 class Statements:
     """The named statements on one connection.
 
-    Writes may be gathered and done together: many rows of one statement at once cost a fraction of
-    as many calls. They must be flushed before the commit, or dropped after a failure.
-
-    Looking for a text that cannot be encoded finds nothing: it was never stored.
+    ``later`` gathers writes for one ``executemany`` per statement; they must be flushed before the
+    commit, or dropped after a failure. A query for a text that cannot be encoded finds nothing.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -245,7 +238,7 @@ class Statements:
             self._executemany(SQL[name], values)
 
     def drop(self) -> bool:
-        """Whether there was anything."""
+        """Returns whether there were any."""
         gathered, self._gathered = self._gathered, {}
         return bool(gathered)
 
@@ -253,12 +246,12 @@ class Statements:
         self._execute(SQL[name], values)
 
     def count(self, name: str, *values: Any) -> int:
-        """How many rows it changed."""
+        """The number of rows changed."""
         self._execute(SQL[name], values)
         return self._changes()
 
     def written(self, name: str, *values: Any) -> Row | None:
-        """What it returns of the row it wrote, if it wrote one."""
+        """The ``returning`` row of a write, if any."""
         return self._execute(SQL[name], values).fetchone()
 
     def all(self, name: str, *values: Any) -> list[Row]:
@@ -275,14 +268,14 @@ class Statements:
             return None
 
     def one(self, name: str, *values: Any) -> Row:
-        """For a row that is there, or this database is not ours."""
+        """The row. ``StoreIncompatible`` if there is none."""
         row: Row | None = self._execute(SQL[name], values).fetchone()
         if row is None:
             raise StoreIncompatible(f"the database lacks a row that {name} needs")
         return row
 
     def built(self, statement: str, values: Sequence[Any]) -> list[Row]:
-        """A statement put together from fixed fragments; values are always bound."""
+        """For a statement built from fixed fragments, with bound values."""
         return list(self.each_built(statement, values))
 
     def each_built(self, statement: str, values: Sequence[Any]) -> Iterator[Row]:

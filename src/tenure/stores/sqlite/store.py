@@ -1,8 +1,7 @@
 """All store protocols on one database file, for the processes of one machine.
 
 Three threads, each with its own connection: one reads, one writes, one handles output; the latter
-two come when they are needed. A call is one hop into its thread and one transaction there. Writers
-of other processes are waited for, at ``begin immediate``, before anything has been read.
+two are started on first use. A call is one hop into its thread and one transaction there.
 """
 
 from __future__ import annotations
@@ -46,14 +45,9 @@ from tenure.ports.environment import Clock
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.rows import DeliveryClaim
 from tenure.stores.sqlite.admin import Pruner, Registry, Retention, check, facts
-from tenure.stores.sqlite.connection import (
-    BUSY_TIMEOUT_S,
-    DatabaseFile,
-    DatabaseThread,
-    check_schema,
-    migrate,
-)
+from tenure.stores.sqlite.connection import BUSY_TIMEOUT_S, DatabaseFile, DatabaseThread, migrate
 from tenure.stores.sqlite.leases import ClaimOrder, Leases
 from tenure.stores.sqlite.logs import LogFiles, OutputLogs, streams_of
 from tenure.stores.sqlite.outbox import Outbox
@@ -74,22 +68,22 @@ class SQLiteStore:
     durable = True
 
     def __init__(
-        self, path: str | Path, clock: Clock | None = None, *, patience: float | None = None
+        self, path: str | Path, clock: Clock | None = None, *, busy_timeout_s: float | None = None
     ) -> None:
-        """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not. A lock
-        that another process holds is waited for ``patience`` seconds, a minute unless given."""
+        """Open, and create or migrate if needed. Blocks for a moment; ``open`` does not.
+        ``busy_timeout_s``, a minute by default, limits the wait for the lock of another process."""
         self._file = file = DatabaseFile(path)
         self.path = file.path
         self._clock = LeaseClock(clock or SystemClock())
         self._files = LogFiles(Path(f"{self.path}.logs"))
-        timeout_s = BUSY_TIMEOUT_S if patience is None else patience
+        timeout_s = BUSY_TIMEOUT_S if busy_timeout_s is None else busy_timeout_s
         self._reader = DatabaseThread(file, "reader", timeout_s, reads=True)
         self._writer = DatabaseThread(file, "writer", timeout_s)
         self._output = DatabaseThread(file, "output", timeout_s)
         self._pruning = Retention(
             self._reader, lambda: self._reading, self._writer, lambda: self._pruner
         )
-        self._reader.connection  # noqa: B018  opened now; the others when they are needed
+        self._reader.connection  # noqa: B018  opened now, the others on first use
 
     # Used in the writer's thread only
 
@@ -135,11 +129,11 @@ class SQLiteStore:
 
     @classmethod
     async def open(cls, path: str | Path, clock: Clock | None = None) -> Self:
-        """As the constructor, without holding up the event loop."""
+        """As the constructor, without blocking the event loop."""
         return await asyncio.to_thread(cls, path, clock)
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the file. May be called twice."""
+        """Finish pending calls, then close the file. May be called twice."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -215,8 +209,8 @@ class SQLiteStore:
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Self]:
-        """This very store: its work is done by threads that wait for no event loop, in the order
-        it was asked for; another connection would have to wait for the writer's lock."""
+        """This store itself: its threads do not depend on the event loop, and another connection
+        would have to wait for the writer's lock."""
         yield self
 
     # EventLog, ChangeFeed and Definitions
@@ -250,9 +244,8 @@ class SQLiteStore:
         except_origins: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[Delivery]:
-        return await self._writer.run(
-            lambda: self._outbox.claim(token, limit, seconds, per_origin, except_origins, only)
-        )
+        claim = DeliveryClaim(token, limit, seconds, per_origin, except_origins, only)
+        return await self._writer.run(lambda: self._outbox.claim(claim))
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         settlement = Settlement(delivery_id, token, outcome)
@@ -274,11 +267,8 @@ class SQLiteStore:
         except_origins: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
-        return await self._writer.run(
-            lambda: self._outbox.settle_and_claim(
-                settlements, token, limit, seconds, per_origin, except_origins, only
-            )
-        )
+        claim = DeliveryClaim(token, limit, seconds, per_origin, except_origins, only)
+        return await self._writer.run(lambda: self._outbox.settle_and_claim(settlements, claim))
 
     async def list_deliveries(
         self,
@@ -321,7 +311,7 @@ class SQLiteStore:
     async def list_logs(self, run_id: str) -> list[LogKey]:
         output = await self._output.run(lambda: self._logging.find(run_id))
         found = await asyncio.to_thread(streams_of, output)
-        await self._output.run(lambda: self._logging.find(run_id))  # half removed is no answer
+        await self._output.run(lambda: self._logging.find(run_id))  # not pruned meanwhile
         return found
 
     async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
@@ -352,7 +342,7 @@ class SQLiteStore:
     # StoreClock, CensusTaking, Retention, Readiness and Upkeep
 
     async def store_time(self) -> datetime:
-        """This machine's: every process that can open the file is on it."""
+        """The machine's."""
         return await self._reader.run(lambda: self._reading.time())
 
     async def take_census(self, *, most: int = 10_000) -> Census:
@@ -363,14 +353,14 @@ class SQLiteStore:
         return await self._pruning.prune(older_than, limit)
 
     async def check_ready(self) -> None:
-        await self._reader.run(lambda: check_schema(self._reader.connection, self.path))
+        await self._reader.run(lambda: None)  # every call checks file and schema
 
     async def check_store(self) -> StoreReport:
-        """On a connection of its own, so that no call waits for it."""
+        """On a connection of its own, so that other calls do not wait."""
         self._file.check()
         return await asyncio.to_thread(check, self.path, self._files)
 
     async def migrate_store(self) -> StoreReport:
-        """Opening has done so; a newer Tenure may have gone further since, which is refused."""
+        """Done when opening; ``StoreIncompatible`` if a newer Tenure has migrated it since."""
         await self._writer.run(lambda: migrate(self._writer.connection, self.path))
         return await asyncio.to_thread(facts, self.path, self._files)

@@ -1,7 +1,7 @@
 """Creations and updates, one transaction for one or for many, in the writer's thread.
 
-The model decides; here is the order of the work: take the write lock, read the clocks, load what
-the update concerns, ``decide``, store what is different then, row by row.
+Take the write lock, read the clocks, load what the update concerns, let the model ``decide``, write
+the rows that differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tenure.model.codec import storable
 from tenure.model.decide import NO_STEPS, Circumstances, choose_effect, decide
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
 from tenure.model.leases import already_retried, check_repeated, create
-from tenure.model.outbox import origin_of
 from tenure.model.progress import StepDelta, Steps, concerns_steps
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import StepStatus
@@ -31,11 +30,9 @@ from tenure.model.update import (
     Update,
     Write,
     receipt,
-    record,
     run_id_of,
 )
 from tenure.stores import rows as record_rows
-from tenure.stores import rows as step_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.rows import HOST_ITSELF, SpecSummary, added_hosts, bare, item_rows, started
 from tenure.stores.run_cache import Known, Recent, incoming
@@ -52,7 +49,7 @@ _NOT_IN_HEAD: dict[str, Any] = {
 }
 
 _LIVE, _NOT_LIVE = Circumstances(lease_live=True), Circumstances()
-"""Of an owner's update on the newest version; more need not be known about it."""
+"""All that an owner's update of the newest version needs."""
 
 
 class Writer:
@@ -64,12 +61,11 @@ class Writer:
         self.loading = RunLoader(self.sql, self.reading)
         self._storing = RowWriter(self.sql)
         self._created_at: datetime | None = None
-        """When the runs of this transaction were created."""
+        """Creation time of all runs of this transaction."""
 
     @contextmanager
     def transaction(self) -> Iterator[Instant]:
-        """The write lock, and the one instant at which all within is judged: while the lock is
-        held no other process can change what was true then."""
+        """Takes the write lock; yields the time at which everything inside is decided."""
         try:
             with transaction(self.connection):
                 self.loading.begin()
@@ -77,14 +73,10 @@ class Writer:
                 yield self._clock.read()
                 self.sql.flush()
         except BaseException as error:
-            self._undone(error)
+            # A refusal comes before anything is written or cached; all else was rolled back.
+            if self.sql.drop() or not isinstance(error, TenureError):
+                self.loading.recent.forget_all()
             raise
-
-    def _undone(self, error: BaseException) -> None:
-        """A refusal comes before anything is written or remembered. Whatever else happened: it was
-        rolled back, and what we gathered and remember of it never was."""
-        if self.sql.drop() or not isinstance(error, TenureError):
-            self.loading.recent.forget_all()
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -98,8 +90,8 @@ class Writer:
             raise _rejected(write, error) from error
 
     def many(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
-        """One commit for all that are accepted. If the database cannot hold some value, it
-        is not known whose: all is done again, each write apart from the others."""
+        """One commit for all that are accepted. If the database cannot store some value, all is
+        repeated with a savepoint for each write."""
         given = incoming(writes)
         try:
             with self.transaction() as instant:
@@ -170,7 +162,7 @@ class Writer:
         return receipt(existing.run, 1, shown(existing.lease_until))
 
     def _creation_time(self, instant: Instant) -> datetime:
-        """Never before the newest run's: lists by time and lists by number then agree."""
+        """Never before the newest run's, so that the orders by time and by number agree."""
         if self._created_at is None:
             newest = self.sql.first("newest_created_at")
             self._created_at = max(instant.now, rows.moment(newest[0])) if newest else instant.now
@@ -231,7 +223,7 @@ class Writer:
         claim_id: str | None = None,
         until: LeaseEnd | None = None,
     ) -> None:
-        """A claim or a release: a version of its own, with its event. Without one: a renewal."""
+        """A claim or a release is a version with an event; without an event it is a renewal."""
         self.loading.recent.forget(run.run_id)
         self._storing.put_head(head, run, claim_id, until, at)
         if event is not None:
@@ -239,7 +231,7 @@ class Writer:
 
 
 def _without_spec(head: Head) -> Head:
-    """As a row of ``runs`` reads: what lives in other tables is not part of it."""
+    """As read from a row of ``runs`` alone."""
     return replace(head, run=replace(head.run, **_NOT_IN_HEAD))
 
 
@@ -260,8 +252,8 @@ class RowWriter:
         at: datetime,
         retry_root: str | None,
     ) -> Head | None:
-        """A new run with its spec and the steps that start with it; ``None``, and nothing is
-        written, if there is one of that name."""
+        """A new run with its spec and started steps; ``None``, with nothing written, if its id is
+        taken."""
         created_at = rows.micros(at)
         counts, detail = record_rows.text(run.counts), rows.detail_text(run)
         inserted = self._sql.written(
@@ -324,8 +316,8 @@ class RowWriter:
         until: LeaseEnd | None,
         at: datetime,
     ) -> Head:
-        """The run's own row, and how it now reads. SQLite rewrites an index when a statement merely
-        names one of its columns, so plain progress has a statement of its own that names none."""
+        """Write the run's row and return it. SQLite rewrites an index when a statement names one of
+        its columns, so plain progress has a statement that names none."""
         old = head.run
         counts, detail = rows.counts_text(run, head), rows.detail_text(run, head)
         if (
@@ -371,7 +363,7 @@ class RowWriter:
         return Head(head.seq, run, claim_id, until, counts, detail)
 
     def _readiness(self, seq: int, run: RunSnapshot, at: datetime) -> int:
-        """``run_after`` lives in the spec; it is asked for only where it could matter."""
+        """``run_after`` is in the spec, which is read only where it could matter."""
         ready = record_rows.readiness(run, at)
         if ready != record_rows.READY:
             return ready
@@ -379,7 +371,7 @@ class RowWriter:
         return record_rows.readiness(record_rows.with_spec(run, summary), at)
 
     def put_step(self, seq: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
-        """``steps`` as they were."""
+        """``steps`` as they were before."""
         step, index = delta.after, delta.after.index
         if step is not delta.before:
             body, hosts = record_rows.text(bare(step)), added_hosts(delta)
@@ -399,22 +391,11 @@ class RowWriter:
         deliveries: tuple[NewDelivery, ...],
         at: datetime,
     ) -> None:
-        """The version's one journal row, and the callbacks its events owe."""
+        """The version's journal row, and the callbacks of its events."""
         moment = run.updated_at or at
         stamp, body = rows.micros(moment), record_rows.text(events)
         self._sql.later("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
-        if not deliveries:
-            return
-        origins = {target.name: origin_of(target) for target in run.callbacks}
-        for new in deliveries:
-            event = record(
-                events[new.seq],
-                run_id=run.run_id,
-                version=run.version,
-                seq=new.seq,
-                at=moment,
-                fence=run.fence,
-            )
+        for new, origin, event in record_rows.delivery_events(run, events, deliveries, moment):
             self._sql.later(
                 "insert_delivery",
                 new.id,
@@ -424,8 +405,8 @@ class RowWriter:
                 new.seq,
                 run.status,
                 rows.micros(at),
-                record_rows.text(event),
-                origins[new.target],
+                event,
+                origin,
             )
 
 
@@ -437,7 +418,7 @@ class RunLoader:
         self._data_version = -1
 
     def begin(self) -> None:
-        """At the start of a transaction: has another connection written since our last one?"""
+        """At the start of a transaction: notice writes of other connections."""
         self._data_version = self._sql.one("data_version")[0]
 
     def remember(self, head: Head, steps: Iterable[StepState]) -> Known[Head]:
@@ -451,7 +432,7 @@ class RunLoader:
         if known is not None:
             if known.seen_in == self._data_version:
                 return known.head
-            head = rows.still_as(known.head, self._sql.first("mark", known.head.seq))
+            head = rows.current(known.head, self._sql.first("mark", known.head.seq))
             if head is not None:
                 known.head, known.seen_in = head, self._data_version
                 return head
@@ -471,7 +452,7 @@ class RunLoader:
         return replace(head.run, callbacks=record_rows.callbacks_of(callbacks))
 
     def steps(self, head: Head) -> Known[Head]:
-        """As remembered; else they are read."""
+        """From the cache, or read."""
         known = self.recent.get(head.run.run_id)
         if known is not None:
             return known
@@ -482,4 +463,4 @@ class RunLoader:
 
     def _ended_host(self, known: Known[Head], step: int, name: str) -> HostState | None:
         row = self._sql.first("host", known.head.seq, step, name)
-        return step_rows.host_of(row[0]) if row is not None else None
+        return record_rows.host_of(row[0]) if row is not None else None

@@ -1,6 +1,6 @@
-"""What a store must do, as pytest classes.
+"""The duties of a store, as pytest classes.
 
-Subclass the contract of each protocol your store has, and give one fixture, a fresh store::
+Subclass the contract of each protocol your store has, with one fixture, a fresh store::
 
     import pytest
     from tenure.testing.contracts import LeaseStoreContract, RunStateStoreContract
@@ -15,10 +15,8 @@ Subclass the contract of each protocol your store has, and give one fixture, a f
     class TestRuns(Mine, RunStateStoreContract): ...      # the only one every store needs
     class TestLeases(Mine, LeaseStoreContract): ...       # really waits for leases to expire
 
-If your store takes a clock, nothing needs to wait: ``class Mine(ManualTime)``, and build it with
-the fixture ``clock``. See ``ContractHarness`` for the rest; ``SUITE_VERSION`` is what you passed.
-
-A broker has one contract, ``BrokerContract``, and a fixture of its own.
+If your store takes a clock, use ``class Mine(ManualTime)`` and the fixture ``clock``, and no test
+waits. See ``ContractHarness`` for the rest. A broker has one contract, ``BrokerContract``.
 """
 
 from tenure.testing.contracts.batches import BatchUpdatesContract

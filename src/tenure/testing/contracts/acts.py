@@ -1,4 +1,4 @@
-"""The few things nearly every contract does to a store."""
+"""Helpers of the contracts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from tenure.model.leases import Lease
@@ -17,13 +18,14 @@ from tenure.ports.store import RunStateStore
 from tenure.testing.factories import LONG, embedded_run, lease_request, new_run, start_step
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 UNKNOWN_RUN_IDS = ("never-created", "../../etc/passwd", "", "nul-\0-in-it", "half-a-pair-\ud800")
-"""Nobody has such a run, and nothing worse happens to whoever asks for one."""
+"""Ids without a run, most of them invalid."""
 
 
 async def create(store: RunStateStore, **fields: Any) -> RunSnapshot:
-    """A queued run, as stored."""
+    """A queued run."""
     new = new_run(**fields)
     await store.create_run(new)
     return await store.get_run(new.snapshot.run_id)
@@ -32,14 +34,14 @@ async def create(store: RunStateStore, **fields: Any) -> RunSnapshot:
 async def create_embedded(
     store: RunStateStore, owner_id: str = "owner-a", **fields: Any
 ) -> RunSnapshot:
-    """A running run under a long lease of ``owner_id``, as stored; needs no ``LeaseStore``."""
+    """A running run under a long lease of ``owner_id``; needs no ``LeaseStore``."""
     new = embedded_run(owner_id, **fields)
     await store.create_run(new)
     return await store.get_run(new.snapshot.run_id)
 
 
 async def write(store: RunStateStore, update: Update) -> RunSnapshot:
-    """Apply ``update``; the run as it stands then."""
+    """Apply ``update`` and return the run."""
     await store.update_run(update)
     return await store.get_run(update.run_id)
 
@@ -47,7 +49,7 @@ async def write(store: RunStateStore, update: Update) -> RunSnapshot:
 async def claim(
     store: LeaseStore, run_id: str, owner_id: str = "owner-a", *, seconds: float = LONG
 ) -> RunSnapshot:
-    """The run as claimed: what its owner builds its updates from."""
+    """The claimed run, base of its owner's updates."""
     return (await store.claim_run(run_id, lease_request(owner_id, seconds=seconds))).snapshot
 
 
@@ -56,19 +58,23 @@ async def start_first_step(store: RunStateStore, run: RunSnapshot) -> RunSnapsho
 
 
 def lease_of(run: RunSnapshot) -> Lease:
-    """The lease under which this snapshot was claimed."""
+    """The lease of this snapshot."""
     assert run.owner_id is not None
     assert run.lease_expires_at is not None
     return Lease(
-        run_id=run.run_id,
-        owner_id=run.owner_id,
-        fence=run.fence,
-        expires_at=run.lease_expires_at,
+        run_id=run.run_id, owner_id=run.owner_id, fence=run.fence, expires_at=run.lease_expires_at
     )
 
 
+async def refused(error: type[E], call: Awaitable[object]) -> E:
+    """The error that ``call`` must raise."""
+    with pytest.raises(error) as raised:
+        await call
+    return raised.value
+
+
 async def at_once(calls: Iterable[Awaitable[T]]) -> tuple[list[T], list[BaseException]]:
-    """Start all calls together; what succeeded and what was raised."""
+    """Make all calls concurrently; returns results and errors."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     good = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     return good, [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -77,7 +83,7 @@ async def at_once(calls: Iterable[Awaitable[T]]) -> tuple[list[T], list[BaseExce
 async def pages(
     listing: Callable[..., Awaitable[Page[T]]], *, limit: int
 ) -> AsyncIterator[tuple[T, ...]]:
-    """What is on each, to the last."""
+    """The items of each page, to the last."""
     page = await listing(limit=limit)
     yield page.items
     while page.cursor is not None:
@@ -86,5 +92,5 @@ async def pages(
 
 
 def record_of(run: RunSnapshot) -> RunSnapshot:
-    """What is written of the run: without the facts of the moment, which a clock can blur."""
+    """The stored record, without the state of its lease, which depends on the clock."""
     return replace(run, lease_expires_at=None, owner_lost=False)

@@ -37,7 +37,7 @@ from tenure.testing.factories import (
 
 
 class BatchUpdatesContract(ContractHarness):
-    """``BatchUpdates``: many writes in one commit, each judged as if it were alone."""
+    """``BatchUpdates``: many writes in one commit, each decided independently."""
 
     async def test_store_is_a_batching_store(self, store: BatchingStore) -> None:
         assert isinstance(store, BatchUpdates)
@@ -67,7 +67,7 @@ class BatchUpdatesContract(ContractHarness):
         assert await store.update_runs([]) == []
 
     async def test_refused_write_never_harms_another(self, store: BatchingStore) -> None:
-        """Each answer is the very error that the single call would raise."""
+        """Each error equals that of the single call."""
         runs = [await create_embedded(store, f"owner-{number}") for number in range(6)]
         ended = await write(store, end_run(runs[5]))
         fine = [await create_embedded(store, f"fine-{number}") for number in range(6)]
@@ -104,7 +104,6 @@ class BatchUpdatesContract(ContractHarness):
     async def test_poisoned_values_are_found_and_the_rest_applied(
         self, store: BatchingStore
     ) -> None:
-        """Wherever they stand; a data error must never fail a batch for ever."""
         runs = [await create_embedded(store, f"owner-{number}") for number in range(16)]
         poisoned = {0, 7, 8, 15}
         writes: list[Write] = [
@@ -168,7 +167,7 @@ class BatchUpdatesContract(ContractHarness):
         assert (await store.get_run(run.run_id)).version == 2
 
     async def test_batches_over_the_same_runs_at_once(self, store: BatchingStore) -> None:
-        """Sent in opposite orders: nothing deadlocks, and each run takes exactly one of them."""
+        """In opposite orders, without deadlock; each run takes exactly one of them."""
         runs = [await create_embedded(store, f"owner-{number}") for number in range(20)]
 
         async def send(name: str, order: list[RunSnapshot]) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""``Broker``: each hint to one worker, at least once, until somebody is done with it.
+"""``Broker``: each hint to one worker, at least once, until it is acknowledged.
 
-Give one fixture, ``new_broker``: each call is another process's broker on the same server, empty
-when the test begins, that hides a hint for ``hidden_for`` seconds. Closing them is the fixture's::
+Give one fixture, ``new_broker``: each call opens another process's broker on the same server, empty
+when the test begins, which hides a taken hint for ``hidden_for`` seconds. The fixture closes them::
 
     class TestMine(BrokerContract):
         @pytest.fixture
@@ -21,21 +21,21 @@ from tenure.ports.environment import Broker, Hint
 
 NewBroker = Callable[[], Awaitable[Broker]]
 ONE, TWO, THREE = "run-00001", "run-00002", "run-00003"
-PATIENCE = 20.0
-A_WHILE = 0.15
-"""In which whatever should not arrive has arrived."""
+TIMEOUT_S = 20.0
+QUIET_S = 0.15
+"""A hint that does not arrive meanwhile does not arrive."""
 
 
 async def taken(broker: Broker, *queues: str, limit: int = 10) -> list[Hint]:
-    """Whatever comes first, however long it takes."""
-    async with asyncio.timeout(PATIENCE):
+    """The next hints, with a timeout."""
+    async with asyncio.timeout(TIMEOUT_S):
         while not (hints := await broker.take(queues or ("q",), limit=limit, wait=0.1)):
             pass
     return hints
 
 
 async def nothing_comes(broker: Broker, *queues: str) -> bool:
-    return not await broker.take(queues or ("q",), limit=10, wait=A_WHILE)
+    return not await broker.take(queues or ("q",), limit=10, wait=QUIET_S)
 
 
 def ids(hints: Sequence[Hint]) -> list[str]:
@@ -46,7 +46,7 @@ class BrokerContract:
     pytestmark = pytest.mark.asyncio
 
     hidden_for = 1.0
-    """Seconds; several times ``A_WHILE``."""
+    """Seconds; several times ``QUIET_S``."""
 
     @pytest.fixture
     async def broker(self, new_broker: NewBroker) -> Broker:
@@ -99,7 +99,6 @@ class BrokerContract:
     async def test_not_more_than_asked_for_of_all_queues_together(
         self, broker: Broker, other: Broker
     ) -> None:
-        """Who has room for one holds one: the others are somebody else's to take."""
         for queue in ("q", "r", "s"):
             for run_id in (ONE, TWO):
                 await broker.publish(queue, run_id)
@@ -166,7 +165,7 @@ class BrokerContract:
     ) -> None:
         await broker.publish("q", ONE)
         (hint,) = await taken(broker)
-        await broker.give_back(hint, A_WHILE * 2)
+        await broker.give_back(hint, QUIET_S * 2)
         assert await nothing_comes(other)
         assert ids(await taken(other)) == [ONE]
 
@@ -201,5 +200,5 @@ class BrokerContract:
         assert ids(await taken(other)) == [ONE]
 
     async def hidden_no_longer(self) -> None:
-        """As long as a hint that was taken is hidden, and a bit."""
+        """Wait until a taken hint is visible again."""
         await asyncio.sleep(self.hidden_for * 1.1)

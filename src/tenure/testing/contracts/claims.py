@@ -1,4 +1,4 @@
-"""Which runs can be claimed, by whom, and who is next."""
+"""Claims, claim order, ``Beginnings``, and lists of claimable runs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from tenure.testing.contracts.acts import (
     create_embedded,
     pages,
     record_of,
+    refused,
     write,
 )
 from tenure.testing.contracts.harness import BeginningStore, ContractHarness, LeasingStore
@@ -59,12 +60,11 @@ from tenure.testing.factories import (
 
 
 class Claims(ContractHarness):
-    """One run, many who want it."""
+    """Claims of one run."""
 
     async def test_claimed_snapshot_shares_nothing_with_the_store(
         self, store: LeasingStore
     ) -> None:
-        """Not even with what the store remembers for the owner's next write."""
         first = await claim(store, (await create(store)).run_id, "worker-1", seconds=0)
         progress = HostChange(status=HostStatus.RUNNING, vars={"kept": "yes"})
         changes = Changes(
@@ -80,7 +80,6 @@ class Claims(ContractHarness):
         assert now.steps[0].hosts["web1"].vars == {"kept": "yes"}
 
     async def test_lease_belongs_to_its_newest_claim(self, store: LeasingStore) -> None:
-        """Also when the newer claim does not make it longer."""
         run = await create(store)
         await store.claim_run(run.run_id, lease_request("worker-1", seconds=600, claim_id="k1"))
         await store.claim_run(run.run_id, lease_request("worker-1", seconds=5, claim_id="k2"))
@@ -91,10 +90,9 @@ class Claims(ContractHarness):
     async def test_worker_claims_a_run_exclusively(self, store: LeasingStore) -> None:
         run = await create(store)
         await store.claim_run(run.run_id, lease_request("worker-1"))
-        with pytest.raises(LeaseHeld) as held:
-            await store.claim_run(run.run_id, lease_request("worker-2"))
-        assert held.value.owner_id == "worker-1"
-        assert held.value.expires_at is not None
+        held = await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
+        assert held.owner_id == "worker-1"
+        assert held.expires_at is not None
         assert (await store.get_run(run.run_id)).owner_id == "worker-1"
 
     async def test_claim_raises_fence_and_version(self, store: LeasingStore) -> None:
@@ -123,9 +121,8 @@ class Claims(ContractHarness):
         receipt = await store.create_run(new)
         run = await store.get_run(new.snapshot.run_id)
         assert receipt.lease_expires_at == run.lease_expires_at is not None
-        with pytest.raises(LeaseHeld) as held:
-            await store.update_run(operator_status(run, RunStatus.FAILED))
-        assert held.value.expires_at == run.lease_expires_at
+        held = await refused(LeaseHeld, store.update_run(operator_status(run, RunStatus.FAILED)))
+        assert held.expires_at == run.lease_expires_at
         written = await store.update_run(start_step(run))
         assert written.lease_expires_at == run.lease_expires_at
 
@@ -144,20 +141,17 @@ class Claims(ContractHarness):
     async def test_claim_of_an_unknown_run_is_refused(
         self, store: LeasingStore, run_id: str
     ) -> None:
-        with pytest.raises(RunNotFound):
-            await store.claim_run(run_id, lease_request())
+        await refused(RunNotFound, store.claim_run(run_id, lease_request()))
 
     @pytest.mark.parametrize("status", ["success", "failed", "canceled", "interrupted"])
     async def test_ended_run_cannot_be_claimed(self, store: LeasingStore, status: str) -> None:
         ended = await write(store, end_run(await create_embedded(store), RunStatus(status)))
-        with pytest.raises(NotRunnable):
-            await store.claim_run(ended.run_id, lease_request("worker-2"))
+        await refused(NotRunnable, store.claim_run(ended.run_id, lease_request("worker-2")))
         assert await store.get_run(ended.run_id) == ended
 
     async def test_run_waiting_for_approval_cannot_be_claimed(self, store: LeasingStore) -> None:
         run = await create(store, approval=Approval(required=True))
-        with pytest.raises(NotRunnable):
-            await store.claim_run(run.run_id, lease_request())
+        await refused(NotRunnable, store.claim_run(run.run_id, lease_request()))
         await store.update_run(approve(run))
         assert (await claim(store, run.run_id)).fence == 1
 
@@ -166,29 +160,25 @@ class Claims(ContractHarness):
         assert now is not None
         later = now + timedelta(seconds=self.lease_seconds)
         run = await create(store, run_after=later)
-        with pytest.raises(NotRunnable):
-            await store.claim_run(run.run_id, lease_request())
+        await refused(NotRunnable, store.claim_run(run.run_id, lease_request()))
         await self.expire_leases()
         assert (await claim(store, run.run_id)).fence == 1
 
     async def test_live_lease_is_named_before_other_hindrances(self, store: LeasingStore) -> None:
-        """An embedded run does not resume, but that is not why it cannot be had now."""
+        """Not that the embedded run does not resume."""
         run = await create_embedded(store)
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
 
     async def test_unowned_running_run_that_does_not_resume_is_not_runnable(
         self, store: LeasingStore
     ) -> None:
         run = await create_embedded(store, recovery=Recovery.INTERRUPT)
         await store.update_run(owner_update(run, Changes(), release=True))
-        with pytest.raises(NotRunnable):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(NotRunnable, store.claim_run(run.run_id, lease_request("worker-2")))
 
     async def test_refused_claim_leaves_no_trace(self, store: LeasingStore) -> None:
         run = await create(store, approval=Approval(required=True))
-        with pytest.raises(NotRunnable):
-            await store.claim_run(run.run_id, lease_request())
+        await refused(NotRunnable, store.claim_run(run.run_id, lease_request()))
         assert await store.get_run(run.run_id) == run
 
     async def test_claiming_what_one_holds_renews_it_at_the_same_fence(
@@ -212,7 +202,7 @@ class Claims(ContractHarness):
         assert (await store.get_run(run.run_id)).version == first.snapshot.version
 
     async def test_claim_sent_again_renews_what_is_still_held(self, store: LeasingStore) -> None:
-        """Its sender counts the lease from now on; nobody took it meanwhile."""
+        """The caller counts its lease from the repetition."""
         run = await create(store)
         request = lease_request("worker-1", seconds=self.lease_seconds)
         first = await store.claim_run(run.run_id, request)
@@ -221,11 +211,10 @@ class Claims(ContractHarness):
         assert again.lease.fence == first.lease.fence
         assert again.lease.expires_at > first.lease.expires_at
         assert (again.snapshot.version, again.snapshot.takeovers) == (first.snapshot.version, 0)
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
 
     async def test_expired_lease_may_be_left_alone(self, store: LeasingStore) -> None:
-        """A process that just started must not take what its owner may come back for."""
+        """After a start, when the owner may only be waiting to come back."""
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         await self.expire_leases()
@@ -261,30 +250,25 @@ class Claims(ContractHarness):
         await store.claim_run(run.run_id, request)
         await self.expire_leases()
         await claim(store, run.run_id, "worker-2")
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, request)
+        await refused(LeaseHeld, store.claim_run(run.run_id, request))
 
     async def test_release_and_claim_again_gives_a_new_fence(self, store: LeasingStore) -> None:
-        """The same owner, but what it sent under the older fence is lost."""
-        run = await create(store)
-        older = await claim(store, run.run_id, "worker-1")
-        await store.release_lease(run.run_id, fencing_of(older), unique("release"))
-        newer = await claim(store, run.run_id, "worker-1")
+        older = await claim(store, (await create(store)).run_id, "worker-1")
+        await store.release_lease(older.run_id, fencing_of(older), unique("release"))
+        newer = await claim(store, older.run_id, "worker-1")
         assert newer.fence == older.fence + 1
-        with pytest.raises(LeaseLost):
-            await store.update_run(start_run(replace(older, version=newer.version)))
+        await refused(LeaseLost, store.update_run(start_run(replace(older, version=newer.version))))
         assert (await write(store, start_run(newer))).status == RunStatus.RUNNING
 
     async def test_picking_up_a_released_run_is_no_takeover(self, store: LeasingStore) -> None:
-        run = await create(store)
-        older = await claim(store, run.run_id, "worker-1")
-        await store.release_lease(run.run_id, fencing_of(older), unique("release"))
-        assert (await claim(store, run.run_id, "worker-2")).takeovers == 0
+        older = await claim(store, (await create(store)).run_id, "worker-1")
+        await store.release_lease(older.run_id, fencing_of(older), unique("release"))
+        assert (await claim(store, older.run_id, "worker-2")).takeovers == 0
 
     async def test_operators_applied_status_change_sent_again_under_a_new_owner(
         self, store: LeasingStore
     ) -> None:
-        """Repetition is asked before the live lease: the change did happen."""
+        """Repetition is checked before the live lease."""
         run = await create(store)
         started = operator_status(run, RunStatus.RUNNING, base_version=run.version)
         assert (await store.update_run(started)).version == 2
@@ -294,10 +278,7 @@ class Claims(ContractHarness):
 
 
 class ClaimsInBatches(ContractHarness):
-    """Claiming many runs in one call."""
-
     async def test_multiple_workers_share_a_workflow_store(self, store: LeasingStore) -> None:
-        """Either worker can discover either run; each run has one owner."""
         run_ids = {(await create(store)).run_id for _ in range(2)}
         for _ in ("worker-1", "worker-2"):
             assert {item.run_id for item in (await store.list_runnable()).items} == run_ids
@@ -319,7 +300,7 @@ class ClaimsInBatches(ContractHarness):
     async def test_digest_that_comes_with_a_claim_stands_for_one_definition(
         self, store: LeasingStore
     ) -> None:
-        """A store that does not tell says ``None``: it is then asked for each definition."""
+        """``None`` from a store without digests: each definition is then read."""
         texts = ("one", "two", "one", None)
         runs = {(await create(store, definition=text)).run_id: text for text in texts}
         claimed = await store.claim_runs(claim_request("worker-1", limit=4))
@@ -341,7 +322,7 @@ class ClaimsInBatches(ContractHarness):
         claims = [one for answer in await asyncio.gather(*rounds) for one in answer]
         handed_out = [one.lease.run_id for one in claims]
         assert len(handed_out) == len(set(handed_out))
-        # Claimers that met each other may have come away with less; the rest is still there.
+        # Concurrent claims may get less than their limit.
         claims += await _claim_all(store)
         assert sorted(one.lease.run_id for one in claims) == sorted(run_ids)
         assert {one.lease.fence for one in claims} == {1}
@@ -415,7 +396,6 @@ class ClaimsInBatches(ContractHarness):
         assert _ids(claimed) == [runnable.run_id]
 
     async def test_own_live_runs_are_not_handed_out_again(self, store: LeasingStore) -> None:
-        """A second task of one process never gets the same run."""
         await create(store)
         assert len(await store.claim_runs(claim_request("worker-1", limit=5))) == 1
         assert await store.claim_runs(claim_request("worker-1", limit=5)) == []
@@ -430,7 +410,6 @@ class ClaimsInBatches(ContractHarness):
         assert (taken.snapshot.fence, taken.snapshot.takeovers) == (2, 1)
 
     async def test_expired_leases_may_be_left_alone(self, store: LeasingStore) -> None:
-        """A process that just started must not take what its owners may come back for."""
         expired, fresh = await create(store), await create(store)
         await claim(store, expired.run_id, "worker-1", seconds=self.lease_seconds)
         await self.expire_leases()
@@ -442,7 +421,6 @@ class ClaimsInBatches(ContractHarness):
     async def test_those_left_alone_keep_nothing_else_from_being_claimed(
         self, store: LeasingStore
     ) -> None:
-        """However many they are, and though they come first."""
         for _ in range(3):
             run = await create(store, priority=5)
             await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
@@ -476,7 +454,7 @@ def _ids(claims: list[ClaimedRun]) -> list[str]:
 
 
 class ClaimOrder(ContractHarness):
-    """Who is next: priority, then age, and no run starves."""
+    """Priority, then age; no run starves."""
 
     async def test_higher_priority_is_claimed_first_then_older(self, store: LeasingStore) -> None:
         priorities = [0, 100, -100, 100, 0]
@@ -506,7 +484,6 @@ class ClaimOrder(ContractHarness):
         assert old in [one.lease.run_id for one in claimed]
 
     async def test_only_every_tenth_claim_disregards_priority(self, store: LeasingStore) -> None:
-        """Ten old runs of low priority wait; urgent ones still get nine places of ten."""
         old = {(await create(store, priority=-50)).run_id for _ in range(10)}
         for _ in range(30):
             await create(store, priority=50)
@@ -524,7 +501,7 @@ async def _old_run_behind_thirty_urgent_ones(store: LeasingStore) -> str:
 
 
 class BeginningsContract(ContractHarness):
-    """``Beginnings``: claimed and begun by one write, or not touched at all."""
+    """``Beginnings``: claim and start in one write, or neither."""
 
     async def test_store_begins_runs(self, store: BeginningStore) -> None:
         assert isinstance(store, Beginnings)
@@ -561,7 +538,6 @@ class BeginningsContract(ContractHarness):
         assert claimed.definition_digest == found.definition_digest
 
     async def test_what_is_found_shares_nothing_with_the_store(self, store: BeginningStore) -> None:
-        """Not even with what the store remembers for whoever begins it."""
         run = await create(store, labels={"team": "web"})
         (found,) = await store.find_waiting(["default"], limit=2)
         changed = found.snapshot
@@ -583,8 +559,7 @@ class BeginningsContract(ContractHarness):
         (found,) = await store.find_waiting(["default"], limit=2)
         assert found.snapshot.status is RunStatus.RUNNING
         assert found.snapshot.steps == (await store.get_run(run.run_id)).steps == run.steps
-        with pytest.raises(NotRunnable):
-            await store.begin_run(begin_run(found.snapshot))
+        await refused(NotRunnable, store.begin_run(begin_run(found.snapshot)))
 
     async def test_claim_and_first_changes_are_one_version(self, store: BeginningStore) -> None:
         await create(store)
@@ -628,15 +603,14 @@ class BeginningsContract(ContractHarness):
         run = await store.get_run(seen.run_id)
         done = await write(store, finish_host(run))
         assert done.steps[0].hosts["web1"].status is HostStatus.SUCCESS
-        with pytest.raises(LeaseLost):
-            await store.update_run(finish_host(seen, host="web2"))
+        await refused(LeaseLost, store.update_run(finish_host(seen, host="web2")))
 
     async def test_one_of_many_begins_it(self, store: BeginningStore) -> None:
         run = await create(store)
         wanted = [begin_run(run, f"worker-{number}") for number in range(8)]
-        begun, refused = await at_once(store.begin_run(each) for each in wanted)
+        begun, errors = await at_once(store.begin_run(each) for each in wanted)
         assert len(begun) == 1
-        assert all(isinstance(error, LeaseHeld | VersionConflict) for error in refused)
+        assert all(isinstance(error, LeaseHeld | VersionConflict) for error in errors)
         now = await store.get_run(run.run_id)
         assert (now.version, now.fence) == (2, 1)
 
@@ -661,8 +635,7 @@ class BeginningsContract(ContractHarness):
         await self.expire_leases()
         taken = await claim(store, run.run_id, "worker-2")
         assert (taken.fence, taken.takeovers) == (2, 1)
-        with pytest.raises(LeaseLost):
-            await store.begin_run(beginning)
+        await refused(LeaseLost, store.begin_run(beginning))
         assert record_of(await store.get_run(run.run_id)) == record_of(taken)
 
     async def test_a_run_with_an_owner_is_not_begun_however_long_it_is_silent(
@@ -671,8 +644,7 @@ class BeginningsContract(ContractHarness):
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         await self.expire_leases()
-        with pytest.raises(LeaseHeld):
-            await store.begin_run(begin_run(held, "worker-2"))
+        await refused(LeaseHeld, store.begin_run(begin_run(held, "worker-2")))
         assert record_of(await store.get_run(run.run_id)) == record_of(held)
 
     async def test_a_run_that_is_not_as_it_was_seen_is_not_begun(
@@ -682,34 +654,29 @@ class BeginningsContract(ContractHarness):
         for run, change in ((noted, annotate(noted, why="x")), (canceled, cancel(canceled))):
             await store.find_waiting(["default"], limit=5)  # what it remembers is no excuse
             now = await write(store, change)
-            with pytest.raises(VersionConflict):
-                await store.begin_run(begin_run(run))
+            await refused(VersionConflict, store.begin_run(begin_run(run)))
             assert await store.get_run(run.run_id) == now
 
     async def test_a_run_that_may_not_begin_is_not_begun(self, store: BeginningStore) -> None:
         run = await create(store, approval=Approval(required=True))
-        with pytest.raises(NotRunnable):
-            await store.begin_run(begin_run(run))
+        await refused(NotRunnable, store.begin_run(begin_run(run)))
         assert await store.get_run(run.run_id) == run
 
     async def test_a_run_that_nobody_has_is_not_begun(self, store: BeginningStore) -> None:
         for run_id in UNKNOWN_RUN_IDS:
-            with pytest.raises(RunNotFound):
-                await store.begin_run(begin_run(new_run(run_id=run_id).snapshot))
+            await refused(RunNotFound, store.begin_run(begin_run(new_run(run_id=run_id).snapshot)))
 
     async def test_what_cannot_be_stored_leaves_no_trace(self, store: BeginningStore) -> None:
         run = await create(store)
-        with pytest.raises(StoreRejected):
-            await store.begin_run(begin_run(run, message="half a pair \ud800"))
+        await refused(StoreRejected, store.begin_run(begin_run(run, message="half a pair \ud800")))
         assert await store.get_run(run.run_id) == run
         assert (await store.begin_run(begin_run(run))).version == 2
 
 
 class RunnableDiscovery(ContractHarness):
-    """Which runs could be claimed now."""
+    """Listing of claimable runs."""
 
     async def test_worker_lists_runnable_runs(self, store: LeasingStore) -> None:
-        """Filtered and in pages, as summaries."""
         wanted = [await create(store, queue="gpu") for _ in range(3)]
         await create(store, queue="cpu")
         where = RunFilter(queue="gpu")
@@ -754,23 +721,20 @@ class RunnableDiscovery(ContractHarness):
         other = (await store.list_runs(limit=1)).cursor
         assert other is not None
         for cursor in ("nonsense", other):
-            with pytest.raises(InvalidCursor):
-                await store.list_runnable(cursor=cursor)
+            await refused(InvalidCursor, store.list_runnable(cursor=cursor))
         mine = (await store.list_runnable(limit=1)).cursor
         assert mine is not None
-        with pytest.raises(InvalidCursor):
-            await store.list_runs(cursor=mine)
+        await refused(InvalidCursor, store.list_runs(cursor=mine))
 
     async def test_owned_runs_are_not_runnable_until_their_lease_expires(
         self, store: LeasingStore
     ) -> None:
-        run = await create(store)
-        held = await claim(store, run.run_id, seconds=self.lease_seconds)
+        held = await claim(store, (await create(store)).run_id, seconds=self.lease_seconds)
         assert await _runnable(store) == []
         await store.update_run(start_step(held))
         assert await _runnable(store) == []
         await self.expire_leases()
-        assert await _runnable(store) == [run.run_id]
+        assert await _runnable(store) == [held.run_id]
 
     @pytest.mark.parametrize("status", ["success", "failed", "canceled", "interrupted"])
     async def test_ended_runs_are_not_runnable(self, store: LeasingStore, status: str) -> None:

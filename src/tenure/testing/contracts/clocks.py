@@ -1,4 +1,4 @@
-"""What time it is for a store, and by which clock it judges leases."""
+"""``StoreClock``, and leases by the machine's boot-time clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery
 from tenure.ports.store import StoreClock
 from tenure.testing.clock import ManualClock
-from tenure.testing.contracts.acts import claim, create, create_embedded, lease_of, write
+from tenure.testing.contracts.acts import claim, create, create_embedded, lease_of, refused, write
 from tenure.testing.contracts.harness import CallingStore, ContractHarness, LeasingStore, TimedStore
 from tenure.testing.factories import (
     HOOK,
@@ -30,14 +30,14 @@ from tenure.testing.factories import (
 
 
 class StoreClockContract(ContractHarness):
-    """``StoreClock``: what time it is for a store."""
+    """``StoreClock``: the store's time."""
 
     async def test_store_tells_the_time(self, store: TimedStore) -> None:
         assert isinstance(store, StoreClock)
         assert (await store.store_time()).utcoffset() == timedelta(0)
 
     async def test_it_is_the_clock_that_stamps_records(self, store: TimedStore) -> None:
-        """Asked for anew each time: nobody learns an offset from what was heard a while ago."""
+        """No offset may be derived from an earlier answer."""
         before = await store.store_time()
         await self.pass_time(self.lease_seconds)
         run = await create(store)
@@ -45,15 +45,10 @@ class StoreClockContract(ContractHarness):
         assert before < run.created_at <= await store.store_time()
 
 
-# For stores that measure time by their machine's boot-time clock (memory, SQLite).
-#
-# Needs ``ManualTime`` in front, and a store built with the fixture ``clock``. A store with a server
-# of its own (PostgreSQL) judges by the server's clock and has nothing to prove here.
-
-
+# For stores that use the machine's boot-time clock (memory, SQLite); needs ``ManualTime`` in front.
 JUMPS = [timedelta(days=-400), timedelta(days=400)]
 BOOTS = [1, 2]
-"""The name of the next boot sorts before the present one's, that of the one after it behind."""
+"""The id of the next boot sorts before the present one, that of the second after it."""
 
 
 class MachineClockContract(ContractHarness):
@@ -65,8 +60,7 @@ class MachineClockContract(ContractHarness):
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         await store.update_run(start_step(held))
         clock.set_wall(clock.now() + jump)
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
         now = await store.get_run(run.run_id)
         assert not now.owner_lost
 
@@ -86,8 +80,7 @@ class MachineClockContract(ContractHarness):
         run = await create(store)
         await claim(store, run.run_id, "worker-1", seconds=10)
         clock.advance(9.999)
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
         clock.advance(0.001)
         assert (await claim(store, run.run_id, "worker-2")).takeovers == 1
 
@@ -95,20 +88,19 @@ class MachineClockContract(ContractHarness):
     async def test_reboot_ends_every_lease(
         self, store: LeasingStore, clock: ManualClock, boots: int
     ) -> None:
-        """No process survives it; the new boot's time says nothing about the old one's."""
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=LONG)
+        """No process survives a reboot; times of two boots cannot be compared."""
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=LONG)
         await store.update_run(start_step(held))
         _reboot(clock, boots)
-        assert (await store.get_run(run.run_id)).owner_lost
-        assert [item.run_id for item in (await store.list_runnable()).items] == [run.run_id]
-        assert (await claim(store, run.run_id, "worker-2")).takeovers == 1
+        assert (await store.get_run(held.run_id)).owner_lost
+        assert [item.run_id for item in (await store.list_runnable()).items] == [held.run_id]
+        assert (await claim(store, held.run_id, "worker-2")).takeovers == 1
 
     @pytest.mark.parametrize("boots", BOOTS)
     async def test_who_is_careful_still_takes_a_lease_from_before_a_reboot(
         self, store: LeasingStore, clock: ManualClock, boots: int
     ) -> None:
-        """Of a lease that merely ran out the owner may come back; of this one it cannot."""
+        """``expired=False`` protects owners that may come back; after a reboot none can."""
         resuming, other = [
             await create_embedded(store, seconds=LONG, recovery=Recovery.RESUME) for _ in range(2)
         ]
@@ -126,15 +118,13 @@ class MachineClockContract(ContractHarness):
     async def test_lease_from_before_a_reboot_is_renewed_to_the_new_boots_time(
         self, store: LeasingStore, clock: ManualClock, boots: int
     ) -> None:
-        """Nothing says the owner is local: if it comes back before anybody claims, it goes on."""
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=LONG)
+        """The owner may be on another machine and still renew before another claim."""
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=LONG)
         _reboot(clock, boots)
         (renewal,) = await store.renew_leases([lease_of(held)], self.lease_seconds)
         assert renewal.ok
         assert renewal.expires_at == clock.now() + timedelta(seconds=self.lease_seconds)
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(held.run_id, lease_request("worker-2")))
 
     async def test_updated_at_moves_forward_though_the_wall_clock_goes_back(
         self, store: LeasingStore, clock: ManualClock
@@ -160,7 +150,7 @@ class MachineClockContract(ContractHarness):
     async def test_run_waits_for_its_time_also_if_others_were_created_after_it(
         self, store: LeasingStore, clock: ManualClock
     ) -> None:
-        """By the wall clock, which went back; and nobody has to wait with it."""
+        """When the wall clock was set back; other runs do not wait."""
         other = await create(store)
         clock.set_wall(clock.now() - timedelta(hours=1))
         run_after = clock.now() + timedelta(seconds=20)
@@ -254,7 +244,7 @@ class OutboxMachineClockContract(ContractHarness):
     async def test_retry_of_before_a_reboot_is_due_at_once(
         self, store: CallingStore, clock: ManualClock, boots: int
     ) -> None:
-        """How long the machine was off nobody knows; once too early harms less than days late."""
+        """The time spent off is unknown; too early is better than days late."""
         await create(store, callbacks=(HOOK,))
         await _fail(store, delay=60)
         _reboot(clock, boots)

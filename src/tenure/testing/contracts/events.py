@@ -1,4 +1,4 @@
-"""``EventLog``, ``ChangeFeed`` and ``Wakeups``: what happened, and hearing of it soon."""
+"""``EventLog``, ``RunVersions``, ``ChangeFeed`` and ``Wakeups``: histories and hints."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tenure.testing.contracts.acts import (
     create,
     create_embedded,
     lease_of,
+    refused,
     write,
 )
 from tenure.testing.contracts.harness import (
@@ -68,7 +69,6 @@ class EventLogContract(ContractHarness):
         assert isinstance(store, EventLog)
 
     async def test_history_of_a_run_in_order(self, store: JournalingStore) -> None:
-        """Every status the run, its steps and its hosts went through, by version and place."""
         run = await create_embedded(store)
         run = await write(store, start_step(run, 0, ("web1",)))
         run = await write(store, finish_step(run, 0))
@@ -162,8 +162,7 @@ class EventLogContract(ContractHarness):
     ) -> None:
         run = await create_embedded(store)
         ending = end_run(run, RunStatus.FAILED)
-        with pytest.raises(InvalidTransition):
-            await store.update_run(change_run(run, status=RunStatus.QUEUED))
+        await refused(InvalidTransition, store.update_run(change_run(run, status=RunStatus.QUEUED)))
         ended = await write(store, ending)
         before = await store.read_events(run.run_id)
         await store.update_run(ending)
@@ -176,7 +175,7 @@ class EventLogContract(ContractHarness):
     async def test_effect_that_was_chosen_is_the_one_journaled(
         self, store: JournalingStore
     ) -> None:
-        """Cancel of an unowned run ends it and says so; of an owned one, it only asks."""
+        """Cancel ends an unowned run; of an owned one it is a request."""
         owned, free = await create_embedded(store), await create(store)
         for run, expected in (
             (owned, ["cancel.requested"]),
@@ -222,8 +221,7 @@ class EventLogContract(ContractHarness):
 
     @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
     async def test_unknown_run_has_no_history(self, store: JournalingStore, run_id: str) -> None:
-        with pytest.raises(RunNotFound):
-            await store.read_events(run_id)
+        await refused(RunNotFound, store.read_events(run_id))
 
     async def test_returned_events_share_nothing_with_the_store(
         self, store: JournalingStore
@@ -244,7 +242,7 @@ class EventLogContract(ContractHarness):
 
 
 class OwnershipEventsContract(ContractHarness):
-    """For stores with both an ``EventLog`` and leases: the journal knows who owned what."""
+    """For stores with an ``EventLog`` and leases: the journal records changes of ownership."""
 
     async def test_claims_takeovers_and_releases_are_in_the_journal(
         self, store: JournalingLeasingStore
@@ -272,12 +270,11 @@ class OwnershipEventsContract(ContractHarness):
         assert history[2].data["from"] == "worker-1"
 
     async def test_renewals_leave_no_event(self, store: JournalingLeasingStore) -> None:
-        run = await create(store)
-        claimed = await claim(store, run.run_id, "worker-1", seconds=600)
-        before = await store.read_events(run.run_id)
-        await claim(store, run.run_id, "worker-1", seconds=1200)
-        assert await store.read_events(run.run_id) == before
-        assert (await store.get_run(run.run_id)).version == claimed.version
+        claimed = await claim(store, (await create(store)).run_id, "worker-1", seconds=600)
+        before = await store.read_events(claimed.run_id)
+        await claim(store, claimed.run_id, "worker-1", seconds=1200)
+        assert await store.read_events(claimed.run_id) == before
+        assert (await store.get_run(claimed.run_id)).version == claimed.version
 
     async def test_fence_never_falls_along_the_journal(self, store: JournalingLeasingStore) -> None:
         run = await create(store)
@@ -310,13 +307,9 @@ class RunVersionsContract(ContractHarness):
         assert await store.versions_of([run.run_id]) == {run.run_id: run.version}
 
 
-# ``ChangeFeed``: what happens to all runs, each event once and nothing lost.
-
-
 Journals = dict[str, list[RecordedEvent]]
 
-_SOON = 20.0
-"""Seconds; for a machine that is very busy."""
+_TIMEOUT_S = 20.0
 _WRITERS = 8
 _WRITES = 12
 
@@ -375,7 +368,6 @@ class ChangeFeedContract(ContractHarness):
     async def test_reader_among_writers_loses_nothing_and_sees_nothing_twice(
         self, store: FeedingStore
     ) -> None:
-        """Commits overtake each other; the reader is always as far as it can be."""
         feed = Reader(store, limit=7)
         writing = asyncio.gather(*(_history(store, i) for i in range(_WRITERS)))
         while not writing.done():
@@ -388,8 +380,7 @@ class ChangeFeedContract(ContractHarness):
     async def test_cursor_of_another_kind_is_refused(
         self, store: FeedingStore, cursor: str
     ) -> None:
-        with pytest.raises(InvalidCursor):
-            await store.read_changes(cursor)
+        await refused(InvalidCursor, store.read_changes(cursor))
 
 
 async def _history(store: FeedingStore, number: int) -> str:
@@ -411,7 +402,7 @@ def _change_says(run_id: str, version: int, lease: Fencing, *events: Event) -> U
 
 
 class Reader:
-    """Goes on from where it was."""
+    """Reads the feed from its cursor on."""
 
     def __init__(self, store: ChangeFeed, limit: int = 1000, after: str | None = None) -> None:
         self.events: list[RecordedEvent] = []
@@ -426,9 +417,9 @@ class Reader:
         await asyncio.sleep(0)
 
     async def until(self, journals: Journals) -> None:
-        """As far as these: a feed may be late."""
+        """Until these have been read: a feed may lag."""
         wanted = {(event.run_id, event.position) for each in journals.values() for event in each}
-        async with asyncio.timeout(_SOON):
+        async with asyncio.timeout(_TIMEOUT_S):
             while wanted - {(event.run_id, event.position) for event in self.events}:
                 await self.read()
 
@@ -450,11 +441,8 @@ def _by_run(feed: Iterable[RecordedEvent]) -> Journals:
     return found
 
 
-"""Seconds; for a machine that is very busy."""
-
-
 class WakeupsContract(ContractHarness):
-    """``Wakeups``: whoever listens is told, soon, that there may be something to do."""
+    """``Wakeups``: listeners are notified of possible work."""
 
     async def test_store_wakes(self, store: WakingStore) -> None:
         assert isinstance(store, Wakeups)
@@ -515,9 +503,9 @@ class WakeupsContract(ContractHarness):
 
 @asynccontextmanager
 async def listening(store: Wakeups, *topics: str) -> AsyncIterator[asyncio.Event]:
-    """Set by the next hint; listening has begun. Nothing in here takes for ever."""
+    """Set by the next hint; the store is listening when this is entered."""
     heard = asyncio.Event()
-    async with store.listen(topics, heard.set), asyncio.timeout(_SOON):
+    async with store.listen(topics, heard.set), asyncio.timeout(_TIMEOUT_S):
         await heard.wait()
         heard.clear()
         yield heard

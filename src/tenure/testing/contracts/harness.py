@@ -1,4 +1,4 @@
-"""What every contract class stands on: how a store is had, and how time passes for it."""
+"""Bases of the contract classes: the store, time, and fault injection."""
 
 from __future__ import annotations
 
@@ -34,39 +34,36 @@ from tenure.testing.clock import ManualClock
 from tenure.testing.faults import SWEPT, FaultAt, OneFaultStore, RetryingStore
 
 SUITE_VERSION = "1.0"
-"""Rises in its first part when a store that passed may fail, in its second when tests are added."""
+"""Major: a store that passed may fail. Minor: tests were added."""
 
 
 class ContractHarness:
-    """Base of every contract. In a hurry: define a fixture ``store`` and nothing else.
+    """Base of every contract; needs a fixture ``store``: a fresh, empty store for each test.
 
-    ``store``: a fresh, empty store for each test.
-
-    Time. Some tests let leases expire. By default they really wait, a little longer than
-    ``lease_seconds`` each; raise it for a store so slow that a lease of one second could run out
-    while the test is still at work. If your store takes a clock, put ``ManualTime`` in front of
-    the contract and build the store with the fixture ``clock``: nothing waits any more.
+    Some tests wait until leases of ``lease_seconds`` expire; raise that for a slow store. With
+    ``ManualTime`` in front of the contract, and a store built with its fixture ``clock``, no test
+    waits.
     """
 
     pytestmark = pytest.mark.asyncio
 
     lease_seconds: float = 1.0
-    """The duration of leases that a test means to outlive."""
+    """Duration of leases that expire in a test."""
 
     swept: bool = True
-    """Whether its clauses hold for a client that sends failed calls again (``FaultSweep``)."""
+    """Whether its clauses hold for a client that repeats failed calls (``FaultSweep``)."""
 
     async def pass_time(self, seconds: float) -> None:
-        """Let ``seconds`` go by for the store."""
+        """Let ``seconds`` pass for the store."""
         await asyncio.sleep(seconds)
 
     async def expire_leases(self) -> None:
-        """Outlive every lease of ``lease_seconds``, given at any moment until now."""
+        """Outlive every lease of ``lease_seconds`` given so far."""
         await self.pass_time(self.lease_seconds * 1.1)
 
 
 class ManualTime(ContractHarness):
-    """For stores that take a clock: time passes by moving it."""
+    """For stores that take a clock: moves it instead of waiting."""
 
     lease_seconds = 30.0
     _manual: ManualClock
@@ -80,7 +77,7 @@ class ManualTime(ContractHarness):
         self._manual.advance(seconds)
 
 
-# What the contracts need of a store. (Appends to logs are fenced, so leases come with them.)
+# Stores with the protocols of a contract
 
 
 class BatchingStore(RunStateStore, BatchUpdates, Protocol): ...
@@ -154,7 +151,7 @@ OpenStore = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class FaultSweep(ContractHarness):
-    """Every clause of a contract, and every clause again for each of its writes that fails.
+    """Runs every clause of a contract, and again with a fault in each of its writes.
 
     Put it in front of a contract and give the fixture ``open_store`` instead of ``store``::
 
@@ -164,18 +161,15 @@ class FaultSweep(ContractHarness):
                 return lambda: MyStore.open(tmp_path_factory.mktemp("runs"))
 
     ``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is
-    one test. It first runs without a fault, for each of its values, and its writing calls are
-    counted. Then it runs once for every writing call and every kind of fault (``SWEPT``), each time
-    on a fresh store of which exactly that call fails, behind a client that sends the failed call
-    again. A failure names the clause, the call and the fault.
-
-    A clause that needs more than the store (a clock, a second store) runs without faults, and so
-    does a contract that says ``swept = False``.
+    one test: it runs without a fault, then once for every writing call and every kind of fault
+    (``SWEPT``), on a fresh store, with a client that repeats the failed call. A failure names the
+    clause, the call and the fault. A clause that needs more than the store (a clock, a second
+    store) runs without faults, as does a contract with ``swept = False``.
     """
 
     max_swept_calls: int = 12
-    """Of a clause with more writing calls, the last so many are swept: the first ones prepare. With
-    0 each clause is one test without faults: enough for a wrapper around a store that was swept."""
+    """Only the last calls of a longer clause are swept. With 0 there are no faults: enough for a
+    wrapper around a store that was swept."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -188,14 +182,14 @@ class FaultSweep(ContractHarness):
 
     @pytest.fixture
     async def store(self, open_store: OpenStore) -> Any:
-        """For clauses that run without faults."""
+        """For clauses without faults."""
         async with open_store() as store:
             yield store
 
     @asynccontextmanager
     async def open_with(self, open_store: Any, at: FaultAt) -> Any:
-        """A fresh store that meets ``at``, as its client sees it. Override it to let the fault
-        happen elsewhere, for example behind a gateway."""
+        """A fresh store that meets ``at``, as its client sees it. Override it to inject the fault
+        elsewhere, for example behind a gateway."""
         async with open_store() as store:
             yield RetryingStore(OneFaultStore(store, at))
 
@@ -219,7 +213,7 @@ def _swept(clause: Clause) -> Clause:
             await run(values, dry)
             calls = tuple(dry.calls)
             if calls in swept:
-                continue  # Other values, same calls: the same faults.
+                continue
             swept.add(calls)
             first = max(0, len(calls) - self.max_swept_calls) + 1
             for number in range(first, len(calls) + 1):
@@ -242,7 +236,7 @@ def _needs_only_the_store(clause: Clause) -> bool:
 
 
 def _variants(clause: Clause) -> Iterator[dict[str, Any]]:
-    """The values of each case that pytest would make of the clause."""
+    """The parameter sets of the clause."""
     tables = [
         [dict(zip(names, row, strict=True)) for row in rows]
         for names, rows in _parametrized(clause)

@@ -25,6 +25,7 @@ from tenure.testing.contracts.acts import (
     create_embedded,
     lease_of,
     record_of,
+    refused,
     start_first_step,
     write,
 )
@@ -49,37 +50,33 @@ from tenure.testing.factories import (
 
 
 class Renewals(ContractHarness):
-    """Keeping a lease, and giving it back."""
+    """Renewing and releasing a lease."""
 
     async def test_worker_renews_a_lease(self, store: LeasingStore) -> None:
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=600)
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=600)
         (renewal,) = await store.renew_leases([lease_of(held)], 1200)
         assert renewal.ok
         assert renewal.expires_at is not None
         assert renewal.expires_at - lease_of(held).expires_at > timedelta(seconds=500)
-        assert (renewal.run_id, renewal.version) == (run.run_id, held.version)
-        assert record_of(await store.get_run(run.run_id)) == record_of(held)
+        assert (renewal.run_id, renewal.version) == (held.run_id, held.version)
+        assert record_of(await store.get_run(held.run_id)) == record_of(held)
 
     async def test_renewed_lease_outlives_its_first_end(self, store: LeasingStore) -> None:
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         await store.renew_leases([lease_of(held)], LONG)
         await self.expire_leases()
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
         assert (await store.list_runnable()).items == ()
 
     async def test_renewal_never_shortens_a_lease(self, store: LeasingStore) -> None:
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=LONG)
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=LONG)
         (renewal,) = await store.renew_leases([lease_of(held)], self.lease_seconds)
         assert renewal.ok
         assert renewal.expires_at is not None
         assert abs(renewal.expires_at - lease_of(held).expires_at) < timedelta(seconds=1)
         await self.expire_leases()
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(held.run_id, lease_request("worker-2")))
 
     async def test_renewal_answers_each_lease_in_order(self, store: LeasingStore) -> None:
         runs = [await claim(store, (await create(store)).run_id) for _ in range(4)]
@@ -112,7 +109,7 @@ class Renewals(ContractHarness):
     async def test_renewal_does_not_disturb_the_owners_next_update(
         self, store: LeasingStore
     ) -> None:
-        """Renewals run beside the work; they must not make its base stale."""
+        """Renewals are concurrent and must not make its base version stale."""
         held = await claim(store, (await create(store)).run_id)
         renewing = asyncio.gather(*(store.renew_leases([lease_of(held)], LONG) for _ in range(10)))
         await store.update_run(start_step(held))
@@ -127,7 +124,6 @@ class Renewals(ContractHarness):
         assert not (await store.get_run(held.run_id)).owner_lost
 
     async def test_worker_releases_a_lease_on_completion(self, store: LeasingStore) -> None:
-        """Ending clears the lease; the release that follows finds nothing left to do."""
         held = await claim(store, (await create(store)).run_id)
         running = await write(store, start_run(held))
         ended = await write(store, end_run(running))
@@ -159,21 +155,18 @@ class Renewals(ContractHarness):
     async def test_release_sent_again_after_the_next_claim_is_lost(
         self, store: LeasingStore
     ) -> None:
-        """It must not take the run away from whoever picked it up."""
         held = await claim(store, (await create(store)).run_id, "worker-1")
         update_id = unique("release")
         await store.release_lease(held.run_id, fencing_of(held), update_id)
         taken = await claim(store, held.run_id, "worker-2")
-        with pytest.raises(LeaseLost):
-            await store.release_lease(held.run_id, fencing_of(held), update_id)
+        await refused(LeaseLost, store.release_lease(held.run_id, fencing_of(held), update_id))
         assert record_of(await store.get_run(held.run_id)) == record_of(taken)
 
     async def test_release_by_somebody_else_is_refused(self, store: LeasingStore) -> None:
         held = await claim(store, (await create(store)).run_id, "worker-1")
         right = fencing_of(held)
         for wrong in (replace(right, owner_id="worker-2"), replace(right, fence=right.fence + 1)):
-            with pytest.raises(LeaseLost):
-                await store.release_lease(held.run_id, wrong, unique("release"))
+            await refused(LeaseLost, store.release_lease(held.run_id, wrong, unique("release")))
         assert record_of(await store.get_run(held.run_id)) == record_of(held)
 
     @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
@@ -181,11 +174,10 @@ class Renewals(ContractHarness):
         self, store: LeasingStore, run_id: str
     ) -> None:
         held = await claim(store, (await create(store)).run_id)
-        with pytest.raises(RunNotFound):
-            await store.release_lease(run_id, fencing_of(held), unique("release"))
+        await refused(RunNotFound, store.release_lease(run_id, fencing_of(held), unique("release")))
 
     async def test_writes_and_renewals_after_release_are_lost(self, store: LeasingStore) -> None:
-        """Owner gone, fence unchanged: the fence alone would still let them in."""
+        """Owner gone, fence unchanged: the fence alone would accept them."""
         held = await claim(store, (await create(store)).run_id)
         await store.release_lease(held.run_id, fencing_of(held), unique("release"))
         released = await store.get_run(held.run_id)
@@ -207,7 +199,7 @@ class Renewals(ContractHarness):
 
 
 async def race_for(frozen: RunSnapshot, owners: LeasingStore, others: LeasingStore) -> None:
-    """Its old owner writes through one store, somebody claims it through the other."""
+    """The old owner writes through one store while another worker claims through the other."""
     written, taken = await asyncio.gather(
         owners.update_run(finish_host(frozen, 0, "web1")),
         claim(others, frozen.run_id, "worker-2"),
@@ -218,22 +210,22 @@ async def race_for(frozen: RunSnapshot, owners: LeasingStore, others: LeasingSto
     if isinstance(written, Receipt):
         assert finished
     else:
-        # Lost, but perhaps applied before: its answer may have been.
+        # The update may have been applied before, and its answer lost.
         assert isinstance(written, LeaseLost)
     assert record_of(await owners.get_run(frozen.run_id)) == record_of(taken)
 
 
 class Takeovers(ContractHarness):
-    """Owners that fall silent, and what they may still do when they wake."""
+    """Expired leases: takeovers, and late calls of the old owner."""
 
     async def _started(self, store: LeasingStore) -> RunSnapshot:
-        """A run whose owner started the first step, under a lease that will not last."""
+        """A run whose first step was started under a short lease."""
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         return await write(store, start_step(held))
 
     async def _frozen(self, store: LeasingStore) -> RunSnapshot:
-        """The same, and its owner has not been heard of since."""
+        """As ``_started``, with the lease expired."""
         started = await self._started(store)
         await self.expire_leases()
         return started
@@ -249,11 +241,8 @@ class Takeovers(ContractHarness):
         assert running.steps[0].hosts["web1"].status == HostStatus.SUCCESS
 
     async def test_frozen_worker_thaws(self, store: LeasingStore) -> None:
-        """Claim, freeze, expire; another claims; the first wakes and believes nothing happened.
-
-        Everything it does is refused and leaves no trace, also the repetition of an intent that
-        had been applied: told "ok", it would start the task beside its successor's.
-        """
+        """Every late call is refused and leaves no trace, also the repetition of an applied intent,
+        whose "ok" would start the task beside the new owner's."""
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         intent = start_step(held)
@@ -266,15 +255,13 @@ class Takeovers(ContractHarness):
             change_run(started, message="still here"),
             end_run(started, RunStatus.FAILED),
         ):
-            with pytest.raises(LeaseLost) as lost:
-                await store.update_run(late)
-            assert (lost.value.owner_id, lost.value.fence) == ("worker-2", taken.fence)
+            lost = await refused(LeaseLost, store.update_run(late))
+            assert (lost.owner_id, lost.fence) == ("worker-2", taken.fence)
         (renewal,) = await store.renew_leases([lease_of(held)], LONG)
         assert not renewal.ok
         with pytest.raises(LeaseLost):
             await store.release_lease(run.run_id, fencing_of(held), unique("release"))
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(run.run_id, lease_request("worker-1"))
+        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-1")))
         assert record_of(await store.get_run(run.run_id)) == record_of(taken)
 
     async def test_frozen_worker_thaws_after_its_successor_finished(
@@ -284,8 +271,7 @@ class Takeovers(ContractHarness):
         taken = await claim(store, frozen.run_id, "worker-2")
         ended = await write(store, end_run(taken, RunStatus.FAILED))
         for late in (finish_host(frozen, 0, "web1"), end_run(frozen, RunStatus.FAILED)):
-            with pytest.raises(LeaseLost):
-                await store.update_run(late)
+            await refused(LeaseLost, store.update_run(late))
         assert not (await store.renew_leases([lease_of(frozen)], LONG))[0].ok
         assert await store.get_run(frozen.run_id) == ended
 
@@ -309,8 +295,7 @@ class Takeovers(ContractHarness):
         now = await store.get_run(frozen.run_id)
         assert not now.owner_lost
         assert (now.version, now.fence) == (frozen.version, frozen.fence)
-        with pytest.raises(LeaseHeld):
-            await store.claim_run(frozen.run_id, lease_request("worker-2"))
+        await refused(LeaseHeld, store.claim_run(frozen.run_id, lease_request("worker-2")))
 
     async def test_expired_lease_of_ones_own_is_taken_over_with_a_new_fence(
         self, store: LeasingStore
@@ -318,8 +303,7 @@ class Takeovers(ContractHarness):
         frozen = await self._frozen(store)
         again = await claim(store, frozen.run_id, "worker-1")
         assert (again.fence, again.takeovers) == (frozen.fence + 1, 1)
-        with pytest.raises(LeaseLost):
-            await store.update_run(finish_host(frozen))
+        await refused(LeaseLost, store.update_run(finish_host(frozen)))
 
     async def test_one_of_many_takes_an_expired_run_over(self, store: LeasingStore) -> None:
         frozen = await self._frozen(store)
@@ -343,15 +327,15 @@ class Takeovers(ContractHarness):
         assert taken.steps[0].hosts["web1"].status == HostStatus.SUCCESS
 
     async def test_claim_is_never_torn_by_a_late_update(self, store: LeasingStore) -> None:
-        """The old owner writes while the new one claims: either the result is in the record the
-        claim returns, or the write is lost. Else a finished host would run again."""
+        """Either the old owner's result is in the claimed record, or its write is lost; else a
+        finished host would run again."""
         runs = [await self._started(store) for _ in range(10)]
         await self.expire_leases()
         for frozen in runs:
             await race_for(frozen, store, store)
 
     async def test_progress_ends_a_row_of_takeovers(self, store: LeasingStore) -> None:
-        """What parks a run is takeovers without any host finishing."""
+        """A run is parked after takeovers without a finished host."""
         frozen = await self._frozen(store)
         taken = await claim(store, frozen.run_id, "worker-2", seconds=self.lease_seconds)
         await self.expire_leases()
@@ -362,13 +346,11 @@ class Takeovers(ContractHarness):
         assert (finished.takeovers, finished.takeovers_without_progress) == (2, 0)
 
     async def test_cancel_of_an_expired_run_ends_it(self, store: LeasingStore) -> None:
-        """Its owner is dead or must believe so: canceled without waiting for anybody."""
         frozen = await self._frozen(store)
         ended = await write(store, cancel(frozen))
         assert (ended.status, ended.owner_id) == (RunStatus.CANCELED, None)
         assert ended.fence == frozen.fence + 1
-        with pytest.raises(LeaseLost):
-            await store.update_run(finish_host(frozen))
+        await refused(LeaseLost, store.update_run(finish_host(frozen)))
 
     async def test_operator_may_change_the_status_of_an_expired_run(
         self, store: LeasingStore
@@ -397,16 +379,15 @@ class Takeovers(ContractHarness):
 
 
 class Reconciling(ContractHarness):
-    """Reconciling: a run that does not resume, or that was asked to stop, is ended for its dead
-    owner, never for a live one."""
+    """Reconcile ends runs of lost owners that do not resume or are canceled, never those of a live
+    one."""
 
     async def test_reconcile_cannot_hit_a_live_run(self, store: LeasingStore) -> None:
-        """Nobody concludes from a read that an owner is dead: the claim itself is the judge."""
+        """The claim decides, not an earlier read."""
         run = await create_embedded(store, "owner-a", seconds=self.lease_seconds)
         await store.renew_leases([lease_of(run)], LONG)
         await self.expire_leases()
-        with pytest.raises(LeaseHeld):
-            await _reconcile(store, run.run_id)
+        await refused(LeaseHeld, _reconcile(store, run.run_id))
         assert await store.claim_runs(_sweep()) == []
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
@@ -429,53 +410,46 @@ class Reconciling(ContractHarness):
         await self.expire_leases()
         claimed = await _reconcile(store, run.run_id)
         for late in (finish_host(run), start_step(run, 1)):
-            with pytest.raises(LeaseLost):
-                await store.update_run(late)
+            await refused(LeaseLost, store.update_run(late))
         assert not (await store.renew_leases([lease_of(run)], LONG))[0].ok
         ended = await write(store, end_run(claimed, RunStatus.INTERRUPTED))
-        with pytest.raises(LeaseLost):
-            await store.update_run(end_run(run, RunStatus.INTERRUPTED))
+        await refused(LeaseLost, store.update_run(end_run(run, RunStatus.INTERRUPTED)))
         assert await store.get_run(run.run_id) == ended
 
     async def test_second_reconciler_finds_the_first_at_work(self, store: LeasingStore) -> None:
-        """Exactly one of them ends the run, so exactly one callback is owed."""
+        """One of them ends the run, so there is one callback."""
         run = await create_embedded(store, "owner-a", seconds=self.lease_seconds)
         await self.expire_leases()
         claimed = await _reconcile(store, run.run_id, "reconciler-1")
-        with pytest.raises(LeaseHeld):
-            await _reconcile(store, run.run_id, "reconciler-2")
+        await refused(LeaseHeld, _reconcile(store, run.run_id, "reconciler-2"))
         await store.update_run(end_run(claimed, RunStatus.INTERRUPTED))
-        with pytest.raises(NotRunnable):
-            await _reconcile(store, run.run_id, "reconciler-2")
+        await refused(NotRunnable, _reconcile(store, run.run_id, "reconciler-2"))
 
     async def test_reconcile_leaves_runs_that_resume_to_workers(self, store: LeasingStore) -> None:
         run = await create_embedded(store, seconds=self.lease_seconds, recovery=Recovery.RESUME)
         await self.expire_leases()
-        with pytest.raises(NotRunnable):
-            await _reconcile(store, run.run_id)
+        await refused(NotRunnable, _reconcile(store, run.run_id))
         assert await store.claim_runs(_sweep()) == []
         assert (await claim(store, run.run_id, "worker-1")).takeovers == 1
 
     async def test_run_that_resumes_and_was_asked_to_stop_is_ended_without_a_worker(
         self, store: LeasingStore
     ) -> None:
-        """The request came while its owner lived, and its owner was gone before it could obey."""
+        """The request came under a live owner, which was lost before it obeyed."""
         run = await self._asked_to_stop(store, seconds=self.lease_seconds)
-        with pytest.raises(LeaseHeld):
-            await _reconcile(store, run.run_id)
+        await refused(LeaseHeld, _reconcile(store, run.run_id))
         assert await store.claim_runs(_sweep()) == []
         await self.expire_leases()
         (claimed,) = await store.claim_runs(_sweep())
         assert claimed.snapshot.fence == run.fence + 1
-        with pytest.raises(LeaseLost):
-            await store.update_run(start_step(run, 0))
+        await refused(LeaseLost, store.update_run(start_step(run, 0)))
         ended = await write(store, end_run(claimed.snapshot, RunStatus.CANCELED))
         assert (ended.status, ended.owner_id) == ("canceled", None)
 
     async def test_run_to_be_canceled_is_taken_from_an_owner_proven_dead_at_once(
         self, store: LeasingStore
     ) -> None:
-        """Of its other runs none is touched: they resume."""
+        """Its other runs resume and are not touched."""
         run = await self._asked_to_stop(store, "dead")
         await self._asked_to_stop(store, "alive")
         other = await create_embedded(store, "dead", recovery=Recovery.RESUME)
@@ -505,8 +479,7 @@ class Reconciling(ContractHarness):
     ) -> None:
         run = await create_embedded(store, seconds=self.lease_seconds)
         await self.expire_leases()
-        with pytest.raises(NotRunnable):
-            await store.claim_run(run.run_id, lease_request("worker-1"))
+        await refused(NotRunnable, store.claim_run(run.run_id, lease_request("worker-1")))
         assert await store.claim_runs(claim_request("worker-1", limit=5)) == []
         assert (await store.list_runnable()).items == ()
 
@@ -514,12 +487,10 @@ class Reconciling(ContractHarness):
         self, store: LeasingStore
     ) -> None:
         run = await create(store, recovery=Recovery.INTERRUPT)
-        with pytest.raises(NotRunnable):
-            await _reconcile(store, run.run_id)
+        await refused(NotRunnable, _reconcile(store, run.run_id))
         assert await store.claim_runs(_sweep()) == []
 
     async def test_sweep_finds_every_run_whose_owner_is_gone(self, store: LeasingStore) -> None:
-        """Whatever its queue: running or queued, expired or released."""
         expired = await create_embedded(store, seconds=self.lease_seconds, queue="gpu")
         queued = await create_embedded(store, seconds=self.lease_seconds, status=RunStatus.QUEUED)
         released = await create_embedded(store)
@@ -542,8 +513,7 @@ class Reconciling(ContractHarness):
         assert (await store.get_run(alive.run_id)).owner_id == "alive"
 
     async def test_unknown_run_cannot_be_reconciled(self, store: LeasingStore) -> None:
-        with pytest.raises(RunNotFound):
-            await _reconcile(store, "never-created")
+        await refused(RunNotFound, _reconcile(store, "never-created"))
 
 
 def _sweep() -> ClaimRequest:
@@ -557,12 +527,11 @@ async def _reconcile(store: LeasingStore, run_id: str, owner_id: str = "reconcil
 
 T = TypeVar("T")
 
-_SOON = 20.0
-"""Seconds; for a machine that is very busy."""
+_TIMEOUT_S = 20.0
 
 
 class KeptApartContract(ContractHarness):
-    """``KeptApart``: leases are kept from beside an event loop that has come to a halt."""
+    """``KeptApart``: leases are renewed while the event loop is blocked."""
 
     async def test_store_keeps_apart(self, store: ApartKeptStore) -> None:
         assert isinstance(store, KeptApart)
@@ -599,7 +568,7 @@ class KeptApartContract(ContractHarness):
 
 
 def _held_up(store: KeptApart, ask: Callable[[LeaseKeeping], Awaitable[T]]) -> T:
-    """What another thread is answered while this one, and so its event loop, does nothing."""
+    """The answer to another thread while this event loop is blocked."""
     answers: list[T] = []
 
     async def keep() -> None:
@@ -608,12 +577,9 @@ def _held_up(store: KeptApart, ask: Callable[[LeaseKeeping], Awaitable[T]]) -> T
 
     thread = Thread(target=lambda: asyncio.run(keep()), daemon=True)
     thread.start()
-    thread.join(_SOON)
+    thread.join(_TIMEOUT_S)
     (answer,) = answers
     return answer
-
-
-# ``LeaseStore``: one owner at a time, and nobody writes under an older fence.
 
 
 class LeaseStoreContract(
@@ -626,7 +592,7 @@ class LeaseStoreContract(
     RunnableDiscovery,
     WholeClaims,
 ):
-    """Claim, renew, release, discover: each part in a file of its own."""
+    """``LeaseStore``: claim, renew, release, list."""
 
     async def test_store_is_a_lease_store(self, store: LeasingStore) -> None:
         assert isinstance(store, LeaseStore)

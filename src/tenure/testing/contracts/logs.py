@@ -11,7 +11,7 @@ from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.store import LogKey, LogListing, LogName, LogSizes, LogStore
-from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, claim, create, write
+from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, claim, create, refused, write
 from tenure.testing.contracts.harness import (
     ContractHarness,
     ListingStore,
@@ -28,7 +28,7 @@ async def _owned(store: LoggingStore, *, seconds: float = LONG) -> RunSnapshot:
 
 
 class LogStoreContract(ContractHarness):
-    """``LogStore``: full output, appended by the owner alone."""
+    """``LogStore``: complete output, appended by the owner only."""
 
     async def test_store_is_a_log_store(self, store: LoggingStore) -> None:
         assert isinstance(store, LogStore)
@@ -114,35 +114,30 @@ class LogStoreContract(ContractHarness):
         right = fencing_of(run)
         await store.append(run.run_id, right, OUT, 0, b"there")
         for offset, data in ((6, b"gap"), (0, b"other"), (4, b"EE"), (1000, b"far")):
-            with pytest.raises(StoreRejected):
-                await store.append(run.run_id, right, OUT, offset, data)
+            await refused(StoreRejected, store.append(run.run_id, right, OUT, offset, data))
         assert (await store.read(run.run_id, OUT)).data == b"there"
 
     @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
     async def test_unknown_run_has_no_output(self, store: LoggingStore, run_id: str) -> None:
         run = await _owned(store)
-        with pytest.raises(RunNotFound):
-            await store.append(run_id, fencing_of(run), OUT, 0, b"x")
-        with pytest.raises(RunNotFound):
-            await store.read(run_id, OUT)
+        await refused(RunNotFound, store.append(run_id, fencing_of(run), OUT, 0, b"x"))
+        await refused(RunNotFound, store.read(run_id, OUT))
 
     async def test_only_the_owner_appends(self, store: LoggingStore) -> None:
         run = await _owned(store)
         right = fencing_of(run)
         for wrong in (replace(right, fence=right.fence + 1), replace(right, owner_id="worker-2")):
-            with pytest.raises(LeaseLost):
-                await store.append(run.run_id, wrong, OUT, 0, b"x")
+            await refused(LeaseLost, store.append(run.run_id, wrong, OUT, 0, b"x"))
         assert (await store.read(run.run_id, OUT)).size == 0
 
     async def test_frozen_worker_that_thaws_cannot_append(self, store: LoggingStore) -> None:
-        """None begun after a claim succeeds, not even the repetition of one that had."""
+        """No append after the claim succeeds, not even a repetition."""
         run = await _owned(store, seconds=self.lease_seconds)
         await store.append(run.run_id, fencing_of(run), OUT, 0, b"before")
         await self.expire_leases()
         taken = await claim(store, run.run_id, "worker-2")
         for offset, data in ((0, b"before"), (6, b" after")):
-            with pytest.raises(LeaseLost):
-                await store.append(run.run_id, fencing_of(run), OUT, offset, data)
+            await refused(LeaseLost, store.append(run.run_id, fencing_of(run), OUT, offset, data))
         assert await store.append(run.run_id, fencing_of(taken), OUT, 6, b"!") == 7
 
     async def test_expired_lease_that_nobody_took_still_appends(self, store: LoggingStore) -> None:
@@ -155,8 +150,7 @@ class LogStoreContract(ContractHarness):
         await store.release_lease(released.run_id, fencing_of(released), unique("release"))
         await store.update_run(end_run(ended, RunStatus.FAILED))
         for run in (released, ended):
-            with pytest.raises(LeaseLost):
-                await store.append(run.run_id, fencing_of(run), OUT, 0, b"late")
+            await refused(LeaseLost, store.append(run.run_id, fencing_of(run), OUT, 0, b"late"))
 
     async def test_output_outlives_the_run(self, store: LoggingStore) -> None:
         run = await _owned(store)
@@ -201,7 +195,7 @@ HARD_NAMES = [
 
 
 class LogListingContract(ContractHarness):
-    """``LogListing``: which output there is."""
+    """``LogListing``: the streams with output."""
 
     async def test_store_lists_output(self, store: ListingStore) -> None:
         assert isinstance(store, LogListing)
@@ -274,12 +268,11 @@ class LogListingContract(ContractHarness):
 
     @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
     async def test_unknown_run_has_no_list(self, store: ListingStore, run_id: str) -> None:
-        with pytest.raises(RunNotFound):
-            await store.list_logs(run_id)
+        await refused(RunNotFound, store.list_logs(run_id))
 
 
 class LogSizesContract(ContractHarness):
-    """``LogSizes``: how much output there is, of many tasks at once."""
+    """``LogSizes``: the sizes of many streams at once."""
 
     async def test_store_measures_output(self, store: MeasuringStore) -> None:
         assert isinstance(store, LogSizes)

@@ -1,4 +1,4 @@
-"""``Outbox``: callbacks that wait, go out in order, and are never lost."""
+"""``Outbox`` and ``OutboxBatches``: callbacks, sent in order and never lost."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from tenure.testing.contracts.acts import (
     create_embedded,
     pages,
     record_of,
+    refused,
     write,
 )
 from tenure.testing.contracts.harness import BatchSettlingStore, CallingStore, ContractHarness
@@ -52,7 +53,7 @@ from tenure.testing.factories import (
 
 
 class DeliveryClaims(ContractHarness):
-    """Which callbacks go out next: one at a time per run and target, in order; no other waits."""
+    """Claims of callbacks: one at a time per run and target, in order."""
 
     async def test_callbacks_come_into_being_with_their_update(self, store: CallingStore) -> None:
         run = await create_embedded(store, callbacks=(HOOK,), workflow_name="deploy")
@@ -96,13 +97,11 @@ class DeliveryClaims(ContractHarness):
                 final.effect, deliveries=(NewDelivery(id=taken.id, target="hook", seq=0),)
             ),
         )
-        with pytest.raises(StoreRejected):
-            await store.update_run(repeated)
+        await refused(StoreRejected, store.update_run(repeated))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
         assert (await store.list_deliveries()).items == (taken,)
 
     async def test_order_per_run_and_target(self, store: CallingStore) -> None:
-        """By version, then by place in the update; one in flight."""
         run = await create_embedded(store, callbacks=(CHATTY,))
         run = await write(store, start_step(run, 0))
         run = await write(store, finish_step(run, 0))
@@ -207,7 +206,7 @@ NAMELESS = CallbackTarget(name="no-url")
 
 
 class OriginClaims(ContractHarness):
-    """Claims that ask for some callbacks and leave others alone."""
+    """Claims limited by origin or to some callbacks."""
 
     async def test_origins_left_out_are_not_claimed(self, store: CallingStore) -> None:
         for target in (BUSY, BUSY_TOO, IDLE, NAMELESS):
@@ -262,7 +261,6 @@ class OriginClaims(ContractHarness):
         assert await _claim_of(store, only=[head.id, later.id]) == []
 
     async def test_what_cannot_be_claimed_takes_no_place(self, store: CallingStore) -> None:
-        """Neither one that rests nor one behind another counts against its origin."""
         resting = await create_embedded(store, callbacks=(BUSY,))
         await store.update_run(end_run(resting))
         (held,) = await _claim_of(store)
@@ -322,7 +320,7 @@ async def _claim_of(
 
 
 class Settling(ContractHarness):
-    """How an attempt ended: delivered, again later, or not under this token."""
+    """Outcomes of an attempt: delivered, retry, or refused for a stale token."""
 
     async def test_delivered_callback_is_done(self, store: CallingStore) -> None:
         held = await _held(store)
@@ -390,21 +388,19 @@ class Settling(ContractHarness):
         assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
 
     async def test_stale_token_settles_nothing(self, store: CallingStore) -> None:
-        """Its claim expired and another relay is sending: only that one may say how it ended."""
+        """The claim expired and another relay is sending it."""
         await create(store, callbacks=(HOOK,))
         (stale,) = await store.claim_deliveries("slow-relay", seconds=self.lease_seconds)
         await self.expire_leases()
         (held,) = await store.claim_deliveries("quick-relay")
         for outcome in (Delivered(), GiveUp("410"), RetryLater(delay=1, error="503"), PutBack()):
-            with pytest.raises(DeliveryLost):
-                await store.settle_delivery(stale.id, "slow-relay", outcome)
+            await refused(DeliveryLost, store.settle_delivery(stale.id, "slow-relay", outcome))
         done = await store.settle_delivery(held.id, "quick-relay", Delivered())
         assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 1)
-        with pytest.raises(DeliveryLost):
-            await store.settle_delivery(stale.id, "slow-relay", GiveUp("late"))
+        await refused(DeliveryLost, store.settle_delivery(stale.id, "slow-relay", GiveUp("late")))
 
     async def test_expired_claim_that_nobody_took_still_settles(self, store: CallingStore) -> None:
-        """The target did get it; sending it once more would help nobody."""
+        """The target has received it; sending it again would not help."""
         await create(store, callbacks=(HOOK,))
         (held,) = await store.claim_deliveries("slow-relay", seconds=self.lease_seconds)
         await self.expire_leases()
@@ -414,26 +410,24 @@ class Settling(ContractHarness):
     async def test_callback_nobody_claimed_cannot_be_settled(self, store: CallingStore) -> None:
         await create(store, callbacks=(HOOK,))
         (waiting,) = (await store.list_deliveries()).items
-        with pytest.raises(DeliveryLost):
-            await store.settle_delivery(waiting.id, "any-token", Delivered())
+        await refused(DeliveryLost, store.settle_delivery(waiting.id, "any-token", Delivered()))
         assert (await store.list_deliveries()).items == (waiting,)
 
     async def test_unknown_delivery_is_refused(self, store: CallingStore) -> None:
         with pytest.raises(DeliveryNotFound):
             await store.settle_delivery("never-created", "token", Delivered())
-        with pytest.raises(DeliveryNotFound):
-            await store.requeue_delivery("never-created")
+        await refused(DeliveryNotFound, store.requeue_delivery("never-created"))
 
 
 async def _held(store: CallingStore) -> Delivery:
-    """The one callback of a new run, in the hands of a relay."""
+    """The claimed callback of a new run."""
     await create(store, callbacks=(HOOK,))
     (held,) = await store.claim_deliveries(unique("token"), seconds=3600)
     return held
 
 
 class DeadLetters(ContractHarness):
-    """Callbacks given up: kept, shown on the run, and sent again when somebody asks."""
+    """Callbacks given up: kept, shown on the run, and requeued by operators."""
 
     async def test_dead_letter_shows_on_its_run_and_changes_nothing_else(
         self, store: CallingStore
@@ -500,7 +494,7 @@ class DeadLetters(ContractHarness):
     async def test_redelivery_that_must_be_tried_again_still_shows(
         self, store: CallingStore
     ) -> None:
-        """Only a delivery clears the error, not the intention to deliver."""
+        """Only a delivery clears the error."""
         run = await create(store, callbacks=(HOOK,))
         dead = await _settle_next(store, GiveUp("410"))
         await store.requeue_delivery(dead.id)
@@ -566,7 +560,6 @@ class DeadLetters(ContractHarness):
     async def test_settling_from_before_a_requeue_settles_nothing(
         self, store: CallingStore
     ) -> None:
-        """Neither its repetition nor another outcome of that attempt ends the new one."""
         await create(store, callbacks=(HOOK,))
         held = await _claim_next(store)
         await store.settle_delivery(held.id, held.token or "", GiveUp("410"))
@@ -579,7 +572,6 @@ class DeadLetters(ContractHarness):
     async def test_redelivery_goes_out_before_what_waits_behind_it(
         self, store: CallingStore
     ) -> None:
-        """It is the lowest unsettled one of its run and target again."""
         run = await create_embedded(store, callbacks=(HOOK,))
         dead = await _settle_next(store, GiveUp("410"))
         await store.update_run(end_run(run))
@@ -613,7 +605,7 @@ def _shown(run: RunSnapshot) -> str | None:
 
 
 class DeliveryListing(ContractHarness):
-    """Callbacks as people look at them."""
+    """Lists of callbacks."""
 
     async def test_newest_is_listed_first(self, store: CallingStore) -> None:
         run = await create_embedded(store, callbacks=(CHATTY,))
@@ -632,8 +624,7 @@ class DeliveryListing(ContractHarness):
         listed = (await store.list_deliveries()).items
         assert [await store.get_delivery(each.id) for each in listed] == list(listed)
         for unknown in ("no-such-delivery", "\ud800"):
-            with pytest.raises(DeliveryNotFound):
-                await store.get_delivery(unknown)
+            await refused(DeliveryNotFound, store.get_delivery(unknown))
 
     async def test_filters_by_state_and_run(self, store: CallingStore) -> None:
         runs = [await create(store, callbacks=(HOOK,)) for _ in range(3)]
@@ -672,8 +663,7 @@ class DeliveryListing(ContractHarness):
         other = (await store.list_runs(limit=1)).cursor
         assert other is not None
         for cursor in ("nonsense", other):
-            with pytest.raises(InvalidCursor):
-                await store.list_deliveries(cursor=cursor)
+            await refused(InvalidCursor, store.list_deliveries(cursor=cursor))
 
     async def test_ended_runs_deliveries_stay_listed(self, store: CallingStore) -> None:
         run = await create_embedded(store, callbacks=(HOOK,))
@@ -683,7 +673,7 @@ class DeliveryListing(ContractHarness):
 
 
 class OutboxBatchesContract(ContractHarness):
-    """``OutboxBatches``: how many attempts ended, and what goes out next, in one commit."""
+    """``OutboxBatches``: settle many and claim, in one commit."""
 
     async def test_store_settles_in_batches(self, store: BatchSettlingStore) -> None:
         assert isinstance(store, OutboxBatches)
@@ -725,7 +715,6 @@ class OutboxBatchesContract(ContractHarness):
         assert [one.event.type for one in following] == ["run.success"] * 3
 
     async def test_refused_settlement_never_harms_another(self, store: BatchSettlingStore) -> None:
-        """Each answer is the very error that the single call would raise."""
         held = await _held_batch(store, 6)
         faults: list[tuple[Settlement, type[TenureError]]] = [
             (Settlement(held[0].id, "another-relay", Delivered()), DeliveryLost),
@@ -830,11 +819,8 @@ def _by_id(delivery: Delivery) -> str:
     return delivery.id
 
 
-# ``Outbox``: callbacks that wait, go out in order, and are never lost.
-
-
 class OutboxContract(DeliveryClaims, OriginClaims, Settling, DeadLetters, DeliveryListing):
-    """Claim, settle, dead letters, list: each part in a file of its own."""
+    """``Outbox``: claim, settle, requeue, list."""
 
     async def test_store_is_an_outbox(self, store: CallingStore) -> None:
         assert isinstance(store, Outbox)

@@ -1,4 +1,4 @@
-"""``Retention`` and ``Upkeep``: old runs are forgotten, whole, and nothing else is."""
+"""``Retention`` and ``Upkeep``: old runs are removed completely, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from tenure.testing.contracts.acts import (
     create,
     create_embedded,
     lease_of,
+    refused,
     start_first_step,
     write,
 )
@@ -55,15 +56,11 @@ from tenure.testing.factories import (
     unique,
 )
 
-# ``Retention``: old runs are forgotten, whole, and nothing else is.
-
-
 Question = Callable[[], Awaitable[Any]]
 
 
 class ForgettingHarness(ContractHarness):
     async def prune_ended(self, store: Retention, *, limit: int = 100) -> int:
-        """All that have ended, up to the limit."""
         await self.pass_time(0.01)
         return await store.prune_runs(0.0, limit=limit)
 
@@ -81,8 +78,7 @@ class RetentionContract(ForgettingHarness):
         run = await ended(store, labels={"team": "web"}, definition="name: old")
         await self.prune_ended(store)
         for question in questions(store, run.run_id):
-            with pytest.raises(RunNotFound):
-                await question()
+            await refused(RunNotFound, question())
         for where in (RunFilter(), RunFilter(labels={"team": "web"}), _like(run)):
             assert (await store.list_runs(where)).items == ()
         if isinstance(store, CensusTaking):
@@ -105,7 +101,7 @@ class RetentionContract(ForgettingHarness):
             assert await store.get_run(run.run_id) == run
 
     async def test_run_that_ended_less_long_ago_stays(self, store: ForgettingStore) -> None:
-        """By the clock of the store, which need not be the one of whoever asks."""
+        """By the store's clock."""
         await ended(store)
         await self.expire_leases()
         run = await ended(store)
@@ -126,7 +122,6 @@ class RetentionContract(ForgettingHarness):
         assert await store.get_run(run.run_id) == run
 
     async def test_the_first_to_end_goes_first(self, store: ForgettingStore) -> None:
-        """Not the first to begin."""
         begun = [await create_embedded(store) for _ in range(5)]
         left = []
         for number in (3, 0, 4, 2, 1):
@@ -147,19 +142,16 @@ class RetentionContract(ForgettingHarness):
         before = [await _all_of(store, run) for run in stays]
         await store.prune_runs(self.lease_seconds)
         assert [await _all_of(store, run) for run in stays] == before
-        with pytest.raises(RunNotFound):
-            await store.get_run(old.run_id)
+        await refused(RunNotFound, store.get_run(old.run_id))
 
     async def test_forgotten_run_takes_no_writes(self, store: ForgettingStore) -> None:
         run = await create_embedded(store)
         over = await write(store, end_run(run))
         await self.prune_ended(store)
         for update in (annotate(over), change_run(run, message="late"), end_run(run)):
-            with pytest.raises(RunNotFound):
-                await store.update_run(update)
+            await refused(RunNotFound, store.update_run(update))
         if isinstance(store, LeaseStore):
-            with pytest.raises(RunNotFound):
-                await store.claim_run(run.run_id, lease_request())
+            await refused(RunNotFound, store.claim_run(run.run_id, lease_request()))
             (renewal,) = await store.renew_leases([lease_of(run)], 30.0)
             assert not renewal.ok
 
@@ -180,7 +172,6 @@ class RetentionContract(ForgettingHarness):
             assert {event.version for event in await store.read_events(run.run_id)} == {1}
 
     async def test_pages_go_on_where_they_were(self, store: ForgettingStore) -> None:
-        """Neither do runs that stay get lost, nor do new ones get in between."""
         stay = [(await create(store)).run_id for _ in range(2)]
         for _ in range(3):
             await ended(store)
@@ -211,8 +202,8 @@ class RetentionContract(ForgettingHarness):
 
 
 class RetentionCountsContract(ForgettingHarness):
-    """For a store asked directly: a call whose answer got lost has pruned, and sent again it prunes
-    on."""
+    """Counts of what a call pruned; without faults, since a call whose answer was lost has pruned
+    already."""
 
     swept = False
 
@@ -243,13 +234,13 @@ class RetentionCountsContract(ForgettingHarness):
 
 
 async def ended(store: RunStateStore, **fields: Any) -> RunSnapshot:
-    """A run that did something and is over."""
+    """A run with steps and output that has ended."""
     run = await start_first_step(store, await create_embedded(store, **fields))
     return await write(store, end_run(run, RunStatus.FAILED))
 
 
 def questions(store: Any, run_id: str) -> Iterator[Question]:
-    """Everything this store can be asked about a run."""
+    """Answers of the store to every question about a run."""
     yield lambda: store.get_run(run_id)
     if isinstance(store, EventLog):
         yield lambda: store.read_events(run_id)
@@ -288,7 +279,7 @@ class OutboxRetentionContract(ForgettingHarness):
     async def test_run_with_a_callback_to_be_sent_stays(
         self, store: ForgettingCallingStore
     ) -> None:
-        """And does not use up the limit: what ended later is forgotten in its place."""
+        """And does not count towards the limit."""
         run = await ended(store, callbacks=(HOOK,))
         await self.pass_time(0.01)
         await ended(store)
@@ -322,13 +313,11 @@ class OutboxRetentionContract(ForgettingHarness):
         run = await ended(store, callbacks=(HOOK,))
         settled = [await _settle(store, outcome) for _ in range(2)]
         await self.prune_ended(store)
-        with pytest.raises(RunNotFound):
-            await store.get_run(run.run_id)
+        await refused(RunNotFound, store.get_run(run.run_id))
         assert (await store.list_deliveries()).items == ()
         assert (await store.list_deliveries(run_id=run.run_id)).items == ()
         for delivery in settled:
-            with pytest.raises(DeliveryNotFound):
-                await store.requeue_delivery(delivery.id)
+            await refused(DeliveryNotFound, store.requeue_delivery(delivery.id))
             with pytest.raises(DeliveryNotFound):
                 await store.settle_delivery(delivery.id, "any-token", Delivered())
 
@@ -375,10 +364,8 @@ class OutputRetentionContract(ForgettingHarness):
     async def test_output_goes_with_its_run(self, store: ForgettingLoggingStore) -> None:
         run = await _printed(store, unique("run"), b"old")
         await self.prune_ended(store)
-        with pytest.raises(RunNotFound):
-            await store.read(run.run_id, OUT)
-        with pytest.raises(RunNotFound):
-            await store.append(run.run_id, fencing_of(run), OUT, 0, b"late")
+        await refused(RunNotFound, store.read(run.run_id, OUT))
+        await refused(RunNotFound, store.append(run.run_id, fencing_of(run), OUT, 0, b"late"))
 
     async def test_output_of_others_stays(self, store: ForgettingLoggingStore) -> None:
         run = await _printed(store, unique("run"), b"old")
@@ -386,8 +373,7 @@ class OutputRetentionContract(ForgettingHarness):
         stays = await _printed(store, unique("run"), b"kept")
         await store.prune_runs(self.lease_seconds)
         assert (await store.read(stays.run_id, OUT)).data == b"kept"
-        with pytest.raises(RunNotFound):
-            await store.read(run.run_id, OUT)
+        await refused(RunNotFound, store.read(run.run_id, OUT))
 
     async def test_later_run_of_the_same_id_begins_with_none(
         self, store: ForgettingLoggingStore
@@ -407,7 +393,7 @@ async def _printed(store: ForgettingLoggingStore, run_id: str, data: bytes) -> R
 
 
 class UpkeepContract(ContractHarness):
-    """``Upkeep``: what a store says of itself. What damage looks like is the store's own affair."""
+    """``Upkeep``: the store's report about itself; what damage looks like is up to the store."""
 
     async def test_store_can_be_looked_after(self, store: KeptUpStore) -> None:
         assert isinstance(store, Upkeep)
@@ -442,5 +428,5 @@ class UpkeepContract(ContractHarness):
 
 
 def _comparable(report: StoreReport) -> StoreReport:
-    """Space is not a matter of what was asked alone."""
+    """Without the size on disk."""
     return replace(report, bytes_used=None)

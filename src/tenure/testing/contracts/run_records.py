@@ -1,4 +1,4 @@
-"""What is read back is the whole record, alone and in lists."""
+"""Whole records, read alone and in lists; lists, pages and filters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tenure.model.update import (
     Update,
 )
 from tenure.ports.store import RunStateStore
-from tenure.testing.contracts.acts import at_once, create, create_embedded, pages, write
+from tenure.testing.contracts.acts import at_once, create, create_embedded, pages, refused, write
 from tenure.testing.contracts.harness import ContractHarness, LeasingStore
 from tenure.testing.contracts.run_states import ASKS, waiting
 from tenure.testing.factories import (
@@ -61,14 +61,11 @@ from tenure.testing.factories import (
     unique,
 )
 
-# A run in a store, and beside it what the model makes of the very same writes.
-#
-# Whatever a store reads back is compared with that, whole: a field that is lost on the way, in the
-# record or in one of the lists, is seen whether or not anybody thought of it.
+# A run in a store is compared, field by field, with the model's after the same writes.
 
 
 class Listing(Protocol):
-    """``list_runs`` and its like."""
+    """``list_runs`` and similar calls."""
 
     async def __call__(
         self, where: RunFilter = ..., *, limit: int = ..., cursor: str | None = ...
@@ -76,7 +73,7 @@ class Listing(Protocol):
 
 
 class FollowedRun:
-    """One run. The moments come from the receipts of the store, everything else from the model."""
+    """A run, with times from receipts and all else from the model."""
 
     def __init__(self, store: RunStateStore) -> None:
         self.seen: list[RunSnapshot] = []
@@ -99,7 +96,7 @@ class FollowedRun:
         return await self.look(receipt.lease_expires_at)
 
     async def look(self, lease_expires_at: datetime | None) -> RunSnapshot:
-        """When its lease ends only the store can say; not every one has such an hour."""
+        """The end of its lease is up to the store; not every store has one."""
         read = await self._store.get_run(self._expected.run_id)
         self._compare(read, lease_expires_at)
         await _check_listed(self._store.list_runs, read)
@@ -119,7 +116,7 @@ class FollowedRun:
 
 
 class FollowedOwnership(FollowedRun):
-    """One that changes hands."""
+    """A run that changes owners."""
 
     def __init__(self, store: LeasingStore, harness: ContractHarness) -> None:
         super().__init__(store)
@@ -127,7 +124,7 @@ class FollowedOwnership(FollowedRun):
         self._harness = harness
 
     async def begin_and_lose_owner(self, new: NewRun) -> RunSnapshot:
-        """Its first lease is a short one, and over when it is first looked at."""
+        """Under a short lease, which has expired at the first read."""
         assert new.lease is not None
         brief = replace(new.lease, seconds=self._harness.lease_seconds)
         expires_at = await self._create(replace(new, lease=brief))
@@ -141,7 +138,7 @@ class FollowedOwnership(FollowedRun):
         return await self._taken(await self._leasing.claim_run(run_id, lease_request(owner_id)))
 
     async def claim_next(self, owner_id: str) -> RunSnapshot:
-        """Under a long lease, as what its queue has to offer."""
+        """Under a long lease, by queue."""
         request = claim_request(owner_id, queues=(self._expected.queue,))
         (claimed,) = await self._leasing.claim_runs(request)
         return await self._taken(claimed)
@@ -165,7 +162,7 @@ class FollowedOwnership(FollowedRun):
 
 
 async def _check_listed(listing: Listing, read: RunSnapshot) -> None:
-    """However it is found. A store may take another way for each question."""
+    """In every list: a store may read each in another way."""
     questions = [
         RunFilter(),
         RunFilter(statuses=frozenset({read.status})),
@@ -189,10 +186,7 @@ def _moment(receipt: Receipt) -> datetime:
     return receipt.updated_at
 
 
-# Lives of runs that, together, put something into every field a record has.
-#
-# A test of ours walks the fields and names the one that no life fills: whoever adds a field adds it
-# to one of these.
+# Histories that together fill every field of a record; a test names a field that none fills.
 
 
 Life = Callable[[FollowedRun], Awaitable[None]]
@@ -220,7 +214,7 @@ AT_BIRTH: dict[str, Any] = {
     ),
     "retry_of": "run-before-this",
 }
-"""All that whoever makes a run can say of it, but for approval, which only a waiting one asks."""
+"""Every field that a creation can set, except approval."""
 
 ASKS_IN_TIME = Approval(required=True, expires_at=datetime(2040, 1, 1, tzinfo=UTC))
 
@@ -257,7 +251,7 @@ async def refused_while_it_waited(life: FollowedRun) -> None:
 
 
 async def full_of_incidents(life: FollowedRun, end: RunStatus) -> None:
-    """Whatever can befall a run that its owner drives to ``end``."""
+    """Everything that may happen to a run whose owner drives it to ``end``."""
     run = await life.begin(embedded_run(steps=planned_steps(1), **AT_BIRTH))
     run = await life.write(start_step(run))
     run = await life.write(annotate(run, ticket=4711))
@@ -283,14 +277,14 @@ async def full_of_incidents(life: FollowedRun, end: RunStatus) -> None:
 
 
 async def cut_short_by_its_owner(life: FollowedRun, end: RunStatus) -> None:
-    """With one step under way and another that was not reached."""
+    """With one step running and another not reached."""
     run = await life.begin(embedded_run(**AT_BIRTH))
     run = await life.write(start_step(run, 0, ("web1",)))
     await life.write(owner_update(run, Changes(run=_ENDED[end]), release=True))
 
 
 async def given_back(life: FollowedRun) -> None:
-    """Its owner leaves it unfinished, and somebody ends it."""
+    """Released unfinished by its owner, then ended by an operator."""
     run = await life.begin(embedded_run(**AT_BIRTH))
     run = await life.write(start_step(run))
     run = await life.write(owner_update(run, Changes(), release=True))
@@ -298,7 +292,6 @@ async def given_back(life: FollowedRun) -> None:
 
 
 def _on_step(run: RunSnapshot, index: int = 0, **fields: Any) -> Update:
-    """``fields`` of ``StepChange``."""
     return owner_update(run, Changes(steps={index: StepChange(**fields)}))
 
 
@@ -337,14 +330,14 @@ LIVES: dict[str, Life] = {
 
 
 class WholeRecords(ContractHarness):
-    """What is read back is the whole record: no field is lost, in ``get_run`` or in a list."""
+    """``get_run`` and lists return every field of a record."""
 
     @pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
     async def test_record_and_summary_are_whole_all_along(
         self, store: RunStateStore, life: Life
     ) -> None:
-        """At every version all fields are those that the model makes of the same writes; a summary
-        is the same without steps, variables and callbacks."""
+        """At every version all fields equal those of the model; a summary is the same without
+        steps, variables and callbacks."""
         await life(FollowedRun(store))
 
 
@@ -352,7 +345,7 @@ OwnedLife = Callable[[FollowedOwnership], Awaitable[None]]
 
 
 async def taken_over(life: FollowedOwnership) -> None:
-    """And given back with all that befell it, and picked up again, and again."""
+    """Taken over, released and claimed again, several times."""
     run = await life.begin_and_lose_owner(embedded_run("owner-a", **AT_BIRTH))
     run = await life.claim("owner-b")
     run = await _leave_in_trouble(life, run)
@@ -379,7 +372,7 @@ async def _leave_in_trouble(life: FollowedOwnership, run: RunSnapshot) -> RunSna
 
 
 async def forsaken(life: FollowedOwnership) -> None:
-    """Its owner falls silent, comes back for a moment, and somebody cancels it."""
+    """Its owner is lost, writes once more, and an operator cancels it."""
     run = await life.begin_and_lose_owner(embedded_run(**AT_BIRTH))
     run = await life.write(annotate(run, ticket=4711))
     run = await life.write(start_step(run))
@@ -404,13 +397,12 @@ OWNED_LIVES: dict[str, OwnedLife] = {
 
 
 class WholeClaims(ContractHarness):
-    """Runs that change hands are read back whole, too, and whole is what comes with a claim."""
+    """Claims, and records of runs that change owners, have every field."""
 
     @pytest.mark.parametrize("life", OWNED_LIVES.values(), ids=OWNED_LIVES)
     async def test_record_and_summary_are_whole_whoever_has_the_run(
         self, store: LeasingStore, life: OwnedLife
     ) -> None:
-        """Also in the list of runs that could be claimed."""
         await life(FollowedOwnership(store, self))
 
 
@@ -418,7 +410,7 @@ FOREIGN_CURSORS = ["nonsense", "AAAA", "W10", "eyJhIjoxfQ", "🤖", "' OR 1=1 --
 
 
 class RunListing(ContractHarness):
-    """Lists of runs: newest first, in pages nobody can upset, filtered."""
+    """Lists of runs: newest first, with stable pages and filters."""
 
     async def test_runs_are_listed_newest_first_as_summaries(self, store: RunStateStore) -> None:
         runs = [await create(store, vars={"n": number}) for number in range(3)]
@@ -487,8 +479,7 @@ class RunListing(ContractHarness):
     @pytest.mark.parametrize("cursor", FOREIGN_CURSORS, ids=ascii)
     async def test_foreign_cursor_is_refused(self, store: RunStateStore, cursor: str) -> None:
         await create(store)
-        with pytest.raises(InvalidCursor):
-            await store.list_runs(cursor=cursor)
+        await refused(InvalidCursor, store.list_runs(cursor=cursor))
 
     @pytest.mark.parametrize(
         ("where", "expected"),
@@ -533,7 +524,7 @@ class RunListing(ContractHarness):
         assert found == sorted(found, reverse=True)
 
     async def test_filter_by_time_of_creation(self, store: RunStateStore) -> None:
-        """From is inclusive, to is exclusive: neighbouring windows share no run."""
+        """From is inclusive, to is exclusive."""
         runs = []
         for _ in range(3):
             runs.append(await create(store))
@@ -567,8 +558,7 @@ QUEUED, RUNNING = frozenset({RunStatus.QUEUED}), frozenset({RunStatus.RUNNING})
 
 
 class FewAmongMany(ContractHarness):
-    """Lists of the few runs that must be found among any number of others: every runner asks for
-    those that somebody owns, and for those that nobody approved yet, every few seconds."""
+    """Lists of owned and of unapproved runs, which every runner reads every few seconds."""
 
     @pytest.mark.parametrize(
         ("where", "expected"),
@@ -641,7 +631,7 @@ class FewAmongMany(ContractHarness):
     async def test_run_that_its_owner_was_asked_to_cancel_is_found(
         self, store: RunStateStore, more: dict[str, Any]
     ) -> None:
-        """Not one that was canceled at once, nor one that ended in spite of it."""
+        """Not one that was canceled at once, or that has ended."""
         where = RunFilter(canceling=True, **more)
         run, other = await create_embedded(store), await create_embedded(store)
         await write(store, cancel(await create(store)))

@@ -1,4 +1,4 @@
-"""Which statuses may follow which, what an end does to the rest, and runs that wait for a yes."""
+"""Transitions, what the end of a run closes, and approval."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tenure.testing.contracts.acts import (
     create,
     create_embedded,
     record_of,
+    refused,
     start_first_step,
     write,
 )
@@ -51,8 +52,7 @@ STEP_FROM_PENDING = ["running", "skipped", "canceled", "interrupted"]
 
 
 class RunTransitions(ContractHarness):
-    """Which statuses may follow which. Written out by hand: a table that is only compared with
-    itself proves nothing."""
+    """The allowed transitions, written out: a table compared with itself proves nothing."""
 
     async def test_successful_completion(self, store: RunStateStore) -> None:
         run = await start_first_step(store, await create_embedded(store))
@@ -100,14 +100,13 @@ class RunTransitions(ContractHarness):
     async def test_invalid_transition_is_rejected(
         self, store: RunStateStore, end: RunStatus, later: RunStatus
     ) -> None:
-        """Terminal is final; the same end again is agreement and writes nothing."""
+        """Terminal is final; the same end again is accepted without a write."""
         ended = await write(store, end_run(await create_embedded(store), end))
         change = operator_status(ended, later, base_version=ended.version)
         if later == end:
             assert (await store.update_run(change)).version == ended.version
         else:
-            with pytest.raises(InvalidTransition):
-                await store.update_run(change)
+            await refused(InvalidTransition, store.update_run(change))
         assert await store.get_run(ended.run_id) == ended
 
     @pytest.mark.parametrize("later", list(HostStatus))
@@ -123,7 +122,7 @@ class RunTransitions(ContractHarness):
 
     @pytest.mark.parametrize("later", list(HostStatus))
     async def test_unknown_host_may_become(self, store: RunStateStore, later: HostStatus) -> None:
-        """A rerun, or a late finding, settles it."""
+        """By a rerun or a late result."""
         run = await start_first_step(store, await create_embedded(store))
         run = await write(store, finish_host(run, status=HostStatus.UNKNOWN))
         allowed = later in [*HOST_ENDS, "unknown", "running"]
@@ -131,7 +130,6 @@ class RunTransitions(ContractHarness):
 
     @pytest.mark.parametrize("end", HOST_ENDS)
     async def test_ended_host_stays_as_it_is(self, store: RunStateStore, end: str) -> None:
-        """A finished host never runs again, and nobody rewrites its output."""
         run = await start_first_step(store, await create_embedded(store))
         run = await write(store, finish_host(run, status=HostStatus(end)))
         for status in HostStatus:
@@ -179,8 +177,7 @@ class RunTransitions(ContractHarness):
 
 
 async def _refused(store: RunStateStore, run: RunSnapshot, update: Update) -> None:
-    with pytest.raises(InvalidTransition):
-        await store.update_run(update)
+    await refused(InvalidTransition, store.update_run(update))
     assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
 
@@ -204,7 +201,7 @@ async def _step_becomes(
     assert (await write(store, change)).steps[0].status == later
 
 
-# What the end of a run, or of a step, does to everything that was still open.
+# What the end of a run or step closes
 
 
 class End(NamedTuple):
@@ -272,23 +269,20 @@ class RunEndings(ContractHarness):
         self, store: RunStateStore
     ) -> None:
         run = await start_first_step(store, await create_embedded(store))
-        with pytest.raises(InvalidTransition):
-            await store.update_run(end_run(run))
+        await refused(InvalidTransition, store.update_run(end_run(run)))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
     async def test_step_cannot_end_with_a_host_still_running(self, store: RunStateStore) -> None:
         run = await start_first_step(store, await create_embedded(store))
         for status in (StepStatus.SUCCESS, StepStatus.FAILED):
             early = Changes(steps={0: StepChange(status=status)})
-            with pytest.raises(InvalidTransition):
-                await store.update_run(owner_update(run, early))
+            await refused(InvalidTransition, store.update_run(owner_update(run, early)))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
     @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.INTERRUPTED])
     async def test_failed_or_interrupted_run_always_says_why(
         self, store: RunStateStore, status: RunStatus
     ) -> None:
-        """Even if whoever ended it did not."""
         run = await create_embedded(store)
         silent = Changes(run=RunChange(status=status))
         ended = await write(store, owner_update(run, silent, release=True))
@@ -345,8 +339,7 @@ class RunEndings(ContractHarness):
         run = await write(
             store, owner_update(run, Changes(steps={0: StepChange(hosts={"web1": looping})}))
         )
-        with pytest.raises(InvalidTransition):
-            await store.update_run(finish_host(run, 0, "web1"))
+        await refused(InvalidTransition, store.update_run(finish_host(run, 0, "web1")))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
     async def test_canceled_run_names_hosts_that_did_not_confirm(
@@ -363,13 +356,11 @@ class RunEndings(ContractHarness):
     async def test_terminal_transition_clears_owner_and_lease(
         self, store: RunStateStore, status: str
     ) -> None:
-        """Also without being asked to release."""
         run = await create_embedded(store)
         ended = await write(store, owner_update(run, Changes(run=ending(RunStatus(status)))))
         assert (ended.owner_id, ended.lease_expires_at, ended.owner_lost) == (None, None, False)
         assert ended.fence == run.fence
-        with pytest.raises(LeaseLost):
-            await store.update_run(start_step(run))
+        await refused(LeaseLost, store.update_run(start_step(run)))
 
     async def test_same_end_again_by_the_last_owner_writes_nothing(
         self, store: RunStateStore
@@ -386,22 +377,21 @@ class RunEndings(ContractHarness):
         assert (released.status, released.owner_id) == (RunStatus.RUNNING, None)
         assert (released.fence, released.version) == (run.fence, run.version + 1)
         assert released.owner_lost
-        with pytest.raises(LeaseLost):
-            await store.update_run(start_step(released))
+        await refused(LeaseLost, store.update_run(start_step(released)))
 
 
 ASKS = Approval(required=True)
 
 
 async def waiting(store: RunStateStore, seconds: float | None, **fields: Any) -> RunSnapshot:
-    """A run that may be approved for so long."""
+    """A run that may be approved for ``seconds``."""
     new = replace(new_run(approval=ASKS, **fields), approval_seconds=seconds)
     await store.create_run(new)
     return await store.get_run(new.snapshot.run_id)
 
 
 class RunApproval(ContractHarness):
-    """Runs that somebody must approve: one yes is enough, in time, and nobody has them before."""
+    """Approval: one is enough, in time, and no owner has the run before."""
 
     async def test_approval_is_recorded_once(self, store: RunStateStore) -> None:
         run = await create(store, approval=ASKS)
@@ -433,28 +423,24 @@ class RunApproval(ContractHarness):
     async def test_approval_of_an_ended_run_is_refused(self, store: RunStateStore) -> None:
         run = await create(store, approval=ASKS)
         ended = await write(store, cancel(run))
-        with pytest.raises(InvalidTransition):
-            await store.update_run(approve(run))
+        await refused(InvalidTransition, store.update_run(approve(run)))
         assert await store.get_run(run.run_id) == ended
 
     async def test_run_that_does_not_ask_cannot_be_approved(self, store: RunStateStore) -> None:
         run = await create(store)
-        with pytest.raises(InvalidTransition):
-            await store.update_run(approve(run))
+        await refused(InvalidTransition, store.update_run(approve(run)))
         assert await store.get_run(run.run_id) == run
 
     async def test_nobody_begins_a_run_that_waits(self, store: RunStateStore) -> None:
         run = await create(store, approval=ASKS)
-        with pytest.raises(InvalidTransition):
-            await store.update_run(operator_status(run, RunStatus.RUNNING))
+        await refused(InvalidTransition, store.update_run(operator_status(run, RunStatus.RUNNING)))
         assert await store.get_run(run.run_id) == run
 
     async def test_run_that_waits_is_born_queued_and_unowned(self, store: RunStateStore) -> None:
         begun = embedded_run("owner-a", approval=ASKS)
         owned = replace(new_run(approval=ASKS), lease=lease_request("owner-a", seconds=LONG))
         for new in (begun, owned):
-            with pytest.raises(StoreRejected):
-                await store.create_run(new)
+            await refused(StoreRejected, store.create_run(new))
 
     async def test_run_approved_at_birth_begins_at_once(self, store: RunStateStore) -> None:
         run = await create_embedded(store, approval=Approval(required=True, by="alice"))
@@ -479,23 +465,19 @@ class RunApproval(ContractHarness):
 
     async def test_run_does_not_expire_before(self, store: RunStateStore) -> None:
         for run in (await waiting(store, LONG), await waiting(store, None), await create(store)):
-            with pytest.raises(InvalidTransition):
-                await store.update_run(expire(run))
+            await refused(InvalidTransition, store.update_run(expire(run)))
             assert await store.get_run(run.run_id) == run
 
     async def test_approval_comes_too_late(self, store: RunStateStore) -> None:
-        """Also while nobody has written down that it expired."""
         run = await waiting(store, self.lease_seconds)
         await self.expire_leases()
-        with pytest.raises(InvalidTransition):
-            await store.update_run(approve(run))
+        await refused(InvalidTransition, store.update_run(approve(run)))
         assert await store.get_run(run.run_id) == run
 
     async def test_approved_run_never_expires(self, store: RunStateStore) -> None:
         run = await waiting(store, self.lease_seconds)
         approved = await write(store, approve(run, by="alice"))
         await self.expire_leases()
-        with pytest.raises(InvalidTransition):
-            await store.update_run(expire(approved))
+        await refused(InvalidTransition, store.update_run(expire(approved)))
         assert (await store.update_run(approve(run, by="bob"))).version == approved.version
         assert await store.get_run(run.run_id) == approved

@@ -1,4 +1,4 @@
-"""Deltas: applied once, whole, and in an order everybody agrees on."""
+"""Updates: applied once, atomically, and checked in a fixed order."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ from tenure.testing.contracts.acts import (
     create,
     create_embedded,
     record_of,
+    refused,
     start_first_step,
     write,
 )
@@ -104,7 +105,7 @@ class RunUpdates(ContractHarness):
             assert receipt.updated_at == run.updated_at
 
     async def test_updated_at_moves_strictly_forward(self, store: RunStateStore) -> None:
-        """Also when the clock did not: readers order by it."""
+        """Even if the clock does not: readers order by it."""
         run = await create_embedded(store)
         seen = [run.updated_at]
         for number in range(5):
@@ -217,8 +218,7 @@ class RunUpdates(ContractHarness):
     async def test_update_of_an_unknown_run_is_refused(
         self, store: RunStateStore, run_id: str
     ) -> None:
-        with pytest.raises(RunNotFound):
-            await store.update_run(cancel(new_run(run_id=run_id).snapshot))
+        await refused(RunNotFound, store.update_run(cancel(new_run(run_id=run_id).snapshot)))
         assert (await store.list_runs()).items == ()
 
     async def test_update_sent_again_gets_the_first_answer(self, store: RunStateStore) -> None:
@@ -275,18 +275,17 @@ class RunUpdates(ContractHarness):
         assert (await store.get_run(run.run_id)).version == run.version + 1
 
     async def test_owner_rebases_on_what_the_conflict_tells(self, store: RunStateStore) -> None:
-        """An operator's note came first: the owner writes its delta again without reading."""
+        """After an operator's note the owner writes its delta again without reading."""
         run = await create_embedded(store)
         await store.update_run(cancel(run))
-        with pytest.raises(VersionConflict) as conflict:
-            await store.update_run(start_step(run))
+        conflict = await refused(VersionConflict, store.update_run(start_step(run)))
         rebased = replace(
-            start_step(run), base_version=conflict.value.version, update_id=unique("rebased")
+            start_step(run), base_version=conflict.version, update_id=unique("rebased")
         )
         after = await write(store, rebased)
         assert after.version == 3
         assert after.steps[0].status == StepStatus.RUNNING
-        assert after.cancel_requested_at == conflict.value.cancel_requested_at is not None
+        assert after.cancel_requested_at == conflict.cancel_requested_at is not None
 
     async def test_base_from_the_future_is_a_conflict(self, store: RunStateStore) -> None:
         run = await create_embedded(store)
@@ -294,27 +293,23 @@ class RunUpdates(ContractHarness):
             await store.update_run(owner_update(run, Changes(), base_version=run.version + 1))
 
     async def test_other_update_id_on_an_old_base_is_a_conflict(self, store: RunStateStore) -> None:
-        """The very same words under another id are another decision."""
         run = await create_embedded(store)
         update = change_run(run, message="same words")
         await store.update_run(update)
-        with pytest.raises(VersionConflict):
-            await store.update_run(replace(update, update_id=unique("other")))
+        await refused(VersionConflict, store.update_run(replace(update, update_id=unique("other"))))
 
     @pytest.mark.parametrize("fields", POISONS, ids=ascii)
     async def test_poisoned_update_is_rejected_without_a_trace(
         self, store: RunStateStore, fields: dict[str, Any]
     ) -> None:
         run = await create_embedded(store)
-        with pytest.raises(StoreRejected):
-            await store.update_run(change_run(run, **fields))
+        await refused(StoreRejected, store.update_run(change_run(run, **fields)))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
         assert (await write(store, change_run(run, message="goes on"))).version == 2
 
     async def test_poisoned_host_variables_are_rejected(self, store: RunStateStore) -> None:
         run = await start_first_step(store, await create_embedded(store))
-        with pytest.raises(StoreRejected):
-            await store.update_run(finish_host(run, vars={"A": "\ud800"}))
+        await refused(StoreRejected, store.update_run(finish_host(run, vars={"A": "\ud800"})))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
     async def test_update_owing_a_callback_to_an_unknown_target_is_rejected(
@@ -337,11 +332,8 @@ def _counts(steps: dict[StepStatus, int], hosts: dict[HostStatus, int]) -> Count
     return Counts(steps=steps, hosts=hosts, steps_total=2, hosts_total=4)
 
 
-# The order of checks: an update with two faults is answered for the earlier one.
-#
-# Each scenario makes an update that breaks two rules which stand one after the other in the
-# order, and says which answer proves that the earlier was asked first. Why the order matters is
-# told in ``tenure.model.decide``.
+# The order of checks (see ``tenure.model.decide``): each scenario's update breaks two neighbouring
+# rules, and its answer shows which is checked first.
 
 
 class Case(NamedTuple):
@@ -355,7 +347,7 @@ Scenario = Callable[[RunStateStore], Awaitable[Case]]
 
 
 async def _taken_away(store: RunStateStore) -> tuple[RunSnapshot, Update]:
-    """An owner whose applied intent is known to the store, and whose fence is no more."""
+    """An owner whose applied intent the store knows, and whose fence is outdated."""
     run = await create_embedded(store)
     applied = start_step(run)
     run = await write(store, applied)
@@ -406,7 +398,7 @@ async def ownership_before_transition(store: RunStateStore) -> Case:
 
 
 async def repetition_before_same_end(store: RunStateStore) -> Case:
-    """Told apart by the version: the first answer's, not the present one."""
+    """The receipt has the version of the first answer, not the present one."""
     run = await create_embedded(store)
     final = end_run(run)
     ended = await write(store, final)
@@ -430,7 +422,7 @@ async def repetition_before_base(store: RunStateStore) -> Case:
 
 
 async def same_end_before_released(store: RunStateStore) -> Case:
-    """The last owner agrees with what it has said already, in another update."""
+    """The last owner repeats its end in another update."""
     run = await create_embedded(store)
     ended = await write(store, end_run(run))
     return Case(owner_update(run, end_run(run).effect.changes), version=ended.version)
@@ -518,13 +510,12 @@ class OrderOfChecks(ContractHarness):
         with pytest.raises(LeaseLost) as lost:
             await store.update_run(start_step(replace(run, owner_id="owner-b")))
         assert (lost.value.owner_id, lost.value.fence) == ("owner-a", run.fence)
-        with pytest.raises(LeaseHeld) as held:
-            await store.update_run(operator_status(run, RunStatus.FAILED))
-        assert held.value.owner_id == "owner-a"
+        held = await refused(LeaseHeld, store.update_run(operator_status(run, RunStatus.FAILED)))
+        assert held.owner_id == "owner-a"
 
     async def test_refused_update_leaves_no_trace(self, store: RunStateStore) -> None:
         run = await write(store, start_step(await create_embedded(store)))
-        for refused in (
+        for update in (
             start_step(replace(run, fence=run.fence + 1)),
             operator_status(run, RunStatus.INTERRUPTED),
             replace(change_run(run, message="late"), base_version=1, update_id=unique("late")),
@@ -532,12 +523,12 @@ class OrderOfChecks(ContractHarness):
             change_run(run, status=RunStatus.SUCCESS),
         ):
             with pytest.raises((LeaseLost, LeaseHeld, VersionConflict, InvalidTransition)):
-                await store.update_run(refused)
+                await store.update_run(update)
             assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
 
 class OperatorUpdates(ContractHarness):
-    """Updates without a lease: people and programs that own nothing."""
+    """Updates without a lease."""
 
     async def test_cancel_under_a_live_lease_asks_the_owner(self, store: RunStateStore) -> None:
         run = await create_embedded(store)
@@ -570,9 +561,8 @@ class OperatorUpdates(ContractHarness):
     async def test_writes_are_judged_by_the_lease_that_readers_see(
         self, store: RunStateStore
     ) -> None:
-        """It may end at an hour, which is then shown, or with the process that has it. Where an
-        owner is called lost, a cancel waits for nobody; where it is not, nothing is ended for it.
-        """
+        """A lease may end at a time, which is then shown, or with its process. A cancel ends a run
+        whose owner is lost, and only such a run."""
         run = await create_embedded(store, seconds=self.lease_seconds)
         await self.expire_leases()
         seen = await store.get_run(run.run_id)
@@ -603,7 +593,7 @@ class OperatorUpdates(ContractHarness):
         assert {receipt.version for receipt in receipts} == {run.version + 1}
 
     async def test_cancel_never_starves_on_a_busy_run(self, store: RunStateStore) -> None:
-        """Any base: however often the owner writes, the request gets in at the first try."""
+        """It has no base version: it is accepted at the first attempt."""
         run = await create_embedded(store)
         stale = cancel(run)
         for number in range(5):
@@ -634,14 +624,13 @@ class OperatorUpdates(ContractHarness):
         assert len((await store.get_run(run.run_id)).annotations) == 1
 
     async def test_annotations_at_once_all_land_in_order(self, store: RunStateStore) -> None:
-        """They commute with each other and with the owner: none needs to try again."""
         run = await create_embedded(store)
         notes = [annotate(run, number=number) for number in range(20)]
         receipts, errors = await at_once(store.update_run(note) for note in notes)
         assert not errors
         noted = await store.get_run(run.run_id)
         assert noted.version == run.version + 20
-        # One that was sent again after a lost answer is told where the run stands by then.
+        # A repeated one gets the run's state of then.
         assert {receipt.version for receipt in receipts} <= set(range(2, 22))
         assert sorted(note.data["number"] for note in noted.annotations) == list(range(20))
         moments = [note.at for note in noted.annotations if note.at]
@@ -672,12 +661,7 @@ class OperatorUpdates(ContractHarness):
         assert again.callback_error is not None
         assert again.callback_error.event == "run.success"
         assert (
-            replace(
-                again,
-                callback_error=error,
-                version=ended.version,
-                updated_at=ended.updated_at,
-            )
+            replace(again, callback_error=error, version=ended.version, updated_at=ended.updated_at)
             == ended
         )
 
@@ -692,7 +676,7 @@ class OperatorUpdates(ContractHarness):
         assert (await write(store, another)).version == first.version + 1, "two that look the same"
 
     async def test_what_is_only_told_changes_the_journal_alone(self, store: RunStateStore) -> None:
-        """Also under a live lease and on an ended run, and once however often it is sent."""
+        """Also under a live lease and on an ended run, and once if repeated."""
         run = await create_embedded(store)
         for number in range(2):
             told = redelivered(run.run_id, run.version, unique("again"), "ops", callback="c-1")
@@ -706,20 +690,18 @@ class OperatorUpdates(ContractHarness):
     async def test_what_is_only_told_names_its_base(self, store: RunStateStore) -> None:
         run = await create(store)
         told = redelivered(run.run_id, run.version, unique("again"), "ops", callback="c-1")
-        with pytest.raises(StoreRejected):
-            await store.update_run(replace(told, base_version=None))
+        await refused(StoreRejected, store.update_run(replace(told, base_version=None)))
         with pytest.raises(VersionConflict):
             await store.update_run(replace(told, base_version=run.version + 1))
         assert await store.get_run(run.run_id) == run
 
     async def test_poisoned_annotation_is_rejected(self, store: RunStateStore) -> None:
         run = await create(store)
-        with pytest.raises(StoreRejected):
-            await store.update_run(annotate(run, poison="\ud800"))
+        await refused(StoreRejected, store.update_run(annotate(run, poison="\ud800")))
         assert await store.get_run(run.run_id) == run
 
     async def test_operators_status_change_raises_the_fence(self, store: RunStateStore) -> None:
-        """Who held an older fence is refused from here on, whatever it believes."""
+        """Writes under the older fence are refused."""
         run = await create(store)
         failed = await write(store, operator_status(run, RunStatus.FAILED))
         assert (failed.status, failed.fence) == (RunStatus.FAILED, run.fence + 1)
@@ -729,8 +711,7 @@ class OperatorUpdates(ContractHarness):
         self, store: RunStateStore, status: RunStatus
     ) -> None:
         run = await create_embedded(store)
-        with pytest.raises(LeaseHeld):
-            await store.update_run(operator_status(run, status))
+        await refused(LeaseHeld, store.update_run(operator_status(run, status)))
         with pytest.raises(LeaseHeld):
             await store.update_run(operator_status(run, status, base_version=run.version))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
@@ -747,7 +728,7 @@ class OperatorUpdates(ContractHarness):
     async def test_operator_does_not_do_the_owners_work_under_a_live_lease(
         self, store: RunStateStore, changes: Changes
     ) -> None:
-        """Only cancel request, approval and annotations commute with what the owner writes."""
+        """Only cancel requests, approvals and annotations commute with the owner's writes."""
         run = await create_embedded(store)
         with pytest.raises(LeaseHeld):
             await store.update_run(replace(cancel(run), effect=Effect(changes=changes)))
@@ -772,7 +753,6 @@ class OperatorUpdates(ContractHarness):
     async def test_effect_for_an_unowned_run_is_chosen_by_the_store(
         self, store: RunStateStore
     ) -> None:
-        """One update, two runs that differ only in their lease: two effects."""
         owned, free = await create_embedded(store), await create(store)
         for run, chosen in ((owned, "asked"), (free, "ended")):
             update = replace(
@@ -788,7 +768,6 @@ class OperatorUpdates(ContractHarness):
     async def test_operator_cannot_do_the_work_of_an_owner_that_is_gone(
         self, store: RunStateStore
     ) -> None:
-        """Steps and hosts are the owner's, also when there is none."""
         run = await create(store)
         step = StepChange(status=StepStatus.RUNNING)
         update = owner_update(

@@ -1,4 +1,4 @@
-"""``RunStateStore``: the one contract every store must keep; ``Definitions`` beside it."""
+"""``RunStateStore``, the contract of every store, and ``Definitions``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ from tenure.model.snapshot import (
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepStatus
 from tenure.model.update import Changes, NewDelivery, StepChange
 from tenure.ports.store import Definitions, RunStateStore
-from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, create, create_embedded, write
+from tenure.testing.contracts.acts import (
+    UNKNOWN_RUN_IDS,
+    at_once,
+    create,
+    create_embedded,
+    refused,
+    write,
+)
 from tenure.testing.contracts.harness import ContractHarness, DefiningStore
 from tenure.testing.contracts.run_records import FewAmongMany, RunListing, WholeRecords
 from tenure.testing.contracts.run_states import RunApproval, RunEndings, RunTransitions
@@ -92,7 +99,7 @@ EVERY_FIELD: dict[str, Any] = {
 
 
 class RunCreation(ContractHarness):
-    """How runs are born, and that what is returned is the caller's own."""
+    """Creation; what is returned is the caller's own."""
 
     async def test_create_and_fetch_by_run_id(self, store: RunStateStore) -> None:
         new = new_run(run_id="release-1.4", vars={"release": "1.4"})
@@ -117,7 +124,7 @@ class RunCreation(ContractHarness):
     async def test_run_born_running_has_its_first_lease_and_intent(
         self, store: RunStateStore
     ) -> None:
-        """One commit, so that an embedded run is never up for grabs."""
+        """In one commit, so that an embedded run is never claimable."""
         running = HostState(status=HostStatus.RUNNING, attempts=1)
         first, second = planned_steps()
         first = replace(first, status=StepStatus.RUNNING, hosts={**first.hosts, "web1": running})
@@ -185,7 +192,6 @@ class RunCreation(ContractHarness):
         assert (await store.get_run("RELEASE-A")).vars == {"case": "upper"}
 
     async def test_creation_sent_again_gets_the_first_answer(self, store: RunStateStore) -> None:
-        """The answer was lost on the way; meanwhile the run may have moved on."""
         new = embedded_run()
         first = await store.create_run(new)
         again = await store.create_run(new)
@@ -199,14 +205,13 @@ class RunCreation(ContractHarness):
     async def test_creation_sent_again_after_its_owner_lost_the_run_is_lost(
         self, store: RunStateStore
     ) -> None:
-        """Told "ok", it would begin to execute what is no longer its own."""
+        """An owner that hears "ok" would execute a run of another owner."""
         new = embedded_run()
         await store.create_run(new)
         run = await store.get_run(new.snapshot.run_id)
         released = await write(store, owner_update(run, Changes(), release=True))
         ended = await write(store, operator_status(released, RunStatus.CANCELED))
-        with pytest.raises(LeaseLost):
-            await store.create_run(new)
+        await refused(LeaseLost, store.create_run(new))
         assert await store.get_run(run.run_id) == ended
 
     async def test_creation_sent_again_after_its_owner_ended_the_run_is_answered(
@@ -253,8 +258,7 @@ class RunCreation(ContractHarness):
 
     @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
     async def test_unknown_run_is_not_invented(self, store: RunStateStore, run_id: str) -> None:
-        with pytest.raises(RunNotFound):
-            await store.get_run(run_id)
+        await refused(RunNotFound, store.get_run(run_id))
 
     @pytest.mark.parametrize(
         "fields",
@@ -277,10 +281,8 @@ class RunCreation(ContractHarness):
     async def test_run_that_can_never_be_stored_is_rejected(
         self, store: RunStateStore, fields: dict[str, Any]
     ) -> None:
-        with pytest.raises(StoreRejected):
-            await store.create_run(new_run(run_id="impossible", **fields))
-        with pytest.raises(RunNotFound):
-            await store.get_run("impossible")
+        await refused(StoreRejected, store.create_run(new_run(run_id="impossible", **fields)))
+        await refused(RunNotFound, store.get_run("impossible"))
         assert (await create(store, run_id="impossible")).version == 1
 
     async def test_callback_to_a_target_the_run_does_not_have_is_rejected(
@@ -289,8 +291,7 @@ class RunCreation(ContractHarness):
         stray = NewDelivery(id="stray-delivery", target="elsewhere", seq=0)
         with pytest.raises(StoreRejected):
             await store.create_run(replace(new_run(run_id="astray-run"), deliveries=(stray,)))
-        with pytest.raises(RunNotFound):
-            await store.get_run("astray-run")
+        await refused(RunNotFound, store.get_run("astray-run"))
 
     async def test_returned_values_share_nothing_with_the_store(self, store: RunStateStore) -> None:
         run = await create(store, vars={"list": [1]}, labels={"team": "web"})
@@ -334,30 +335,24 @@ class RunCreation(ContractHarness):
     async def test_what_no_store_could_order_is_rejected(
         self, store: RunStateStore, fields: dict[str, Any]
     ) -> None:
-        with pytest.raises(StoreRejected):
-            await create(store, **fields)
+        await refused(StoreRejected, create(store, **fields))
 
     async def test_steps_of_a_queued_run_cannot_start(self, store: RunStateStore) -> None:
-        """The run starts with its first step, in one write."""
         new = new_run(lease=lease_request("owner-a"))
         await store.create_run(new)
         run = await store.get_run(new.snapshot.run_id)
         step = Changes(steps={0: StepChange(status=StepStatus.RUNNING)})
-        with pytest.raises(InvalidTransition):
-            await store.update_run(owner_update(run, step))
+        await refused(InvalidTransition, store.update_run(owner_update(run, step)))
         assert (await store.get_run(run.run_id)).version == run.version
 
 
 def _vandalise(run: RunSnapshot) -> None:
-    """What a careless caller may do to the plain dictionaries inside a frozen value."""
+    """Change the dictionaries inside a frozen value."""
     run.vars["list"].append(2)
     run.vars.clear()
     run.labels["team"] = "ours now"
     run.steps[0].hosts.clear()
     run.counts.steps[StepStatus.FAILED] = 99
-
-
-# ``Definitions``: what a run executes, to the letter.
 
 
 TEXTS = {
@@ -386,8 +381,7 @@ class DefinitionsContract(ContractHarness):
     async def test_definition_of_an_unknown_run_is_refused(
         self, store: DefiningStore, run_id: str
     ) -> None:
-        with pytest.raises(RunNotFound):
-            await store.get_definition(run_id)
+        await refused(RunNotFound, store.get_definition(run_id))
 
     async def test_definition_outlives_the_run(self, store: DefiningStore) -> None:
         run = await create_embedded(store, definition="name: kept")
@@ -409,18 +403,17 @@ class DefinitionsContract(ContractHarness):
 
 
 class OneRetryContract(ContractHarness):
-    """What has a definition can be retried: two retries of a run would both do what is left."""
+    """Runs with a definition can be retried, once at a time."""
 
     async def test_second_retry_is_refused_and_the_active_one_is_named(
         self, store: DefiningStore
     ) -> None:
         old = await write(store, end_run(await create_embedded(store)))
         await create(store, run_id="first-retry", retry_of=old.run_id)
-        with pytest.raises(NotRunnable, match="first-retry retries it and is queued") as refused:
+        with pytest.raises(NotRunnable, match="first-retry retries it and is queued") as error:
             await store.create_run(new_run(run_id="second-retry", retry_of=old.run_id))
-        assert refused.value.run_id == old.run_id
-        with pytest.raises(RunNotFound):
-            await store.get_run("second-retry")
+        assert error.value.run_id == old.run_id
+        await refused(RunNotFound, store.get_run("second-retry"))
 
     async def test_so_it_is_over_the_whole_chain_and_for_no_other(
         self, store: DefiningStore
@@ -456,9 +449,6 @@ class OneRetryContract(ContractHarness):
         assert len((await store.list_runs()).items) == 1
 
 
-# ``RunStateStore``: the one contract every store must keep.
-
-
 class RunStateStoreContract(
     RunCreation,
     RunUpdates,
@@ -471,7 +461,7 @@ class RunStateStoreContract(
     FewAmongMany,
     WholeRecords,
 ):
-    """Create, update, get, list: each part tells one side of it, in a file of its own."""
+    """``RunStateStore``: create, update, get, list."""
 
     async def test_store_says_whether_it_is_durable(self, store: RunStateStore) -> None:
         assert isinstance(store.durable, bool)

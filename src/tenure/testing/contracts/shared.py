@@ -1,4 +1,4 @@
-"""Stores that outlive a process, and stores that several processes have open."""
+"""Durable stores, and stores that several processes have open."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tenure.testing.contracts.acts import (
     create,
     create_embedded,
     record_of,
+    refused,
     start_first_step,
     write,
 )
@@ -49,7 +50,7 @@ def a_message(run: RunSnapshot) -> Update:
 
 
 def the_end(run: RunSnapshot) -> Update:
-    """Which owes a callback."""
+    """With a callback."""
     return end_run(run, RunStatus.FAILED)
 
 
@@ -59,12 +60,10 @@ EACH_WRITE = pytest.mark.parametrize(
 
 
 class SharedStoreContract(ContractHarness):
-    """For stores that several processes have open: what one of them remembers of a run gives it no
-    right to write over what another one wrote.
+    """For stores that several processes have open: a cached run must not overwrite another's write.
 
     Beside ``store``, give the fixture ``reopened`` of ``DurabilityContract``. The owner writes
-    through ``store``, which may remember the run as it left it; whatever comes between happens in
-    ``reopened``.
+    through ``store``, which may cache the run; other writes go through ``reopened``.
     """
 
     @EACH_WRITE
@@ -73,9 +72,8 @@ class SharedStoreContract(ContractHarness):
     ) -> None:
         run = await start_first_step(store, await create_embedded(store, callbacks=(HOOK,)))
         asked = await write(reopened, cancel(run))
-        with pytest.raises(VersionConflict) as conflict:
-            await store.update_run(owners_write(run))
-        told = conflict.value
+        conflict = await refused(VersionConflict, store.update_run(owners_write(run)))
+        told = conflict
         assert (told.base_version, told.version) == (run.version, asked.version)
         assert (told.fence, told.status) == (run.fence, RunStatus.RUNNING)
         assert told.cancel_requested_at == asked.cancel_requested_at is not None
@@ -87,9 +85,8 @@ class SharedStoreContract(ContractHarness):
     ) -> None:
         run = await start_first_step(store, await create_embedded(store, callbacks=(HOOK,)))
         noted = await write(reopened, annotate(run, found="outside"))
-        with pytest.raises(VersionConflict) as conflict:
-            await store.update_run(owners_write(run))
-        told = conflict.value
+        conflict = await refused(VersionConflict, store.update_run(owners_write(run)))
+        told = conflict
         assert (told.version, told.fence) == (noted.version, run.fence)
         assert (told.status, told.cancel_requested_at) == (RunStatus.RUNNING, None)
         assert await store.get_run(run.run_id) == noted
@@ -99,8 +96,7 @@ class SharedStoreContract(ContractHarness):
     ) -> None:
         run = await start_first_step(store, await create_embedded(store))
         noted = await write(reopened, annotate(run, found="outside"))
-        with pytest.raises(VersionConflict):
-            await store.update_run(a_result(run))
+        await refused(VersionConflict, store.update_run(a_result(run)))
         after = await write(store, a_result(noted))
         assert after.annotations == noted.annotations
         assert after.steps[0].hosts["web1"].status == HostStatus.SUCCESS
@@ -116,9 +112,8 @@ class SharedLeasesContract(ContractHarness):
         held = await start_first_step(store, held)
         await self.expire_leases()
         taken = await claim(reopened, run.run_id, "owner-b")
-        with pytest.raises(LeaseLost) as lost:
-            await store.update_run(owners_write(held))
-        assert (lost.value.owner_id, lost.value.fence) == ("owner-b", taken.fence)
+        lost = await refused(LeaseLost, store.update_run(owners_write(held)))
+        assert (lost.owner_id, lost.fence) == ("owner-b", taken.fence)
         assert record_of(await store.get_run(run.run_id)) == record_of(taken)
         assert (await write(reopened, a_result(taken))).version == taken.version + 1
 
@@ -130,15 +125,14 @@ class SharedLeasesContract(ContractHarness):
         held = await start_first_step(store, await claim(store, run.run_id, "owner-a"))
         await reopened.release_lease(run.run_id, fencing_of(held), unique("release"))
         free = await reopened.get_run(run.run_id)
-        with pytest.raises(LeaseLost) as lost:
-            await store.update_run(owners_write(held))
-        assert (lost.value.owner_id, lost.value.fence) == (None, held.fence)
+        lost = await refused(LeaseLost, store.update_run(owners_write(held)))
+        assert (lost.owner_id, lost.fence) == (None, held.fence)
         assert await store.get_run(run.run_id) == free
 
     async def test_claim_is_never_torn_by_a_late_update_elsewhere(
         self, store: LeasingStore, reopened: LeasingStore
     ) -> None:
-        """One store may do the two in turn by itself; two of them race for each other's gaps."""
+        """A single store might serialise the two; two stores do not."""
         runs: list[RunSnapshot] = []
         for _ in range(40):
             run = await create(store)
@@ -150,10 +144,10 @@ class SharedLeasesContract(ContractHarness):
 
 
 class DurabilityContract(ContractHarness):
-    """For stores that say ``durable``: what was acknowledged is there after a restart.
+    """For durable stores: acknowledged writes survive a restart.
 
-    Beside ``store``, give a fixture ``reopened``: another store object on the same data, as a
-    second process would open it, while the first one may still be open.
+    Beside ``store``, give a fixture ``reopened``: another store object on the same data, as opened
+    by a second process, while the first may still be open.
     """
 
     async def test_store_says_that_it_is_durable(self, store: RunStateStore) -> None:
@@ -186,13 +180,11 @@ class DurabilityContract(ContractHarness):
         assert (await reopened.create_run(new)).version == 1
         assert (await reopened.update_run(started)).version == 2
         assert (await reopened.get_run(run.run_id)).version == 2
-        with pytest.raises(RunExists):
-            await reopened.create_run(new_run(run_id=run.run_id))
+        await refused(RunExists, reopened.create_run(new_run(run_id=run.run_id)))
 
     async def test_work_goes_on_through_the_other_store(
         self, store: RunStateStore, reopened: RunStateStore
     ) -> None:
-        """Two processes on one store see each other's writes at once."""
         run = await start_first_step(store, await create_embedded(store))
         seen = await write(reopened, finish_host(run, 0, "web1"))
         assert (await store.get_run(run.run_id)).version == seen.version
@@ -203,5 +195,4 @@ class DurabilityContract(ContractHarness):
         run = await create_embedded(store)
         released = await write(store, owner_update(run, Changes(), release=True))
         await store.update_run(operator_status(released, RunStatus.CANCELED))
-        with pytest.raises(LeaseLost):
-            await reopened.update_run(start_step(run))
+        await refused(LeaseLost, reopened.update_run(start_step(run)))

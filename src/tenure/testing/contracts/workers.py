@@ -1,4 +1,4 @@
-"""Workers, owners, tokens, and how many runs there are: what operators look at."""
+"""``WorkerRegistry``, ``OwnerListing``, ``CensusTaking`` and ``TokenStore``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _worker(owner_id: str = "worker-1", running: int = 0) -> WorkerInfo:
 
 
 class WorkerRegistryContract(ContractHarness):
-    """``WorkerRegistry``: who is there, for people to see."""
+    """``WorkerRegistry``: live workers."""
 
     async def test_store_is_a_worker_registry(self, store: WorkerRegistry) -> None:
         assert isinstance(store, WorkerRegistry)
@@ -101,7 +101,7 @@ def _entry(owner_id: str | None, recovery: Recovery, runs: int, lost: int = 0) -
 
 
 class OwnerListingContract(ContractHarness):
-    """``OwnerListing``: who has runs, and how many of them nobody keeps."""
+    """``OwnerListing``: owners, with their runs and lost ones."""
 
     async def test_store_lists_owners(self, store: OwnedStore) -> None:
         assert isinstance(store, OwnerListing)
@@ -122,7 +122,7 @@ class OwnerListingContract(ContractHarness):
         }
 
     async def test_run_under_way_whose_lease_is_over_is_lost(self, store: OwnedStore) -> None:
-        """One that was claimed and has not begun is not: it waits for whoever comes next."""
+        """Not one that was claimed and has not begun: it is claimable."""
         await create_embedded(store, "a", seconds=self.lease_seconds, recovery=_INTERRUPT)
         queued = await create(store, recovery=_RESUME)
         await claim(store, queued.run_id, "a", seconds=self.lease_seconds)
@@ -148,7 +148,7 @@ class OwnerListingContract(ContractHarness):
 
 
 class CensusContract(ContractHarness):
-    """``CensusTaking``: numbers that are right, or as large as was asked for."""
+    """``CensusTaking``: exact counts up to a limit."""
 
     async def test_store_takes_a_census(self, store: CountingStore) -> None:
         assert isinstance(store, CensusTaking)
@@ -213,7 +213,7 @@ def _token(id: str = "t1", words: str = "opensesame") -> Token:
 
 
 class TokenStoreContract(ContractHarness):
-    """``TokenStore``: who may come through the gateway."""
+    """``TokenStore``: the gateway's tokens."""
 
     async def test_store_is_a_token_store(self, store: TokenStore) -> None:
         assert isinstance(store, TokenStore)

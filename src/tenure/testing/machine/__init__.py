@@ -1,9 +1,9 @@
-"""A store against a plain model, driven at random: what no list of scenarios thinks of.
+"""Random test of a store against a plain model.
 
-Hypothesis chooses the operations (births, owners' and operators' writes, claims, renewals,
-releases, callbacks, output, time that passes, clocks that are set, calls that arrive twice);
-after each one the store's answer and its whole record are compared with a model of dictionaries
-that shares no decision with ``tenure.model``. A failure is shrunk to the shortest history.
+Hypothesis chooses the operations (creations, writes of owners and operators, claims, renewals,
+releases, callbacks, output, passing time, clocks set, repeated calls); after each one the store's
+answer and record are compared with a model of dictionaries that shares no code with
+``tenure.model``. A failure is shrunk to the shortest history.
 
     @asynccontextmanager
     async def open_my_store(clock):
@@ -16,7 +16,7 @@ that shares no decision with ``tenure.model``. A failure is shrunk to the shorte
     def test_my_store():
         run_store_machine(open_my_store)
 
-or, with settings and everything else unittest and pytest offer:
+or, with settings:
 
     class MyMachine(StoreMachine):
         open_store = staticmethod(open_my_store)
@@ -24,12 +24,9 @@ or, with settings and everything else unittest and pytest offer:
     class TestMyStore(MyMachine.TestCase):
         settings = settings(max_examples=500)
 
-Each example opens a store of its own, which must be empty and must take its time from the given
-clock. Protocols the store does not offer are not exercised.
-
-    model    what a store must answer, in dictionaries
-    driver   asks both, compares
-    rules    what to ask, and when
+Each example opens its own store, which must be empty and use the given clock. Protocols that the
+store lacks are not tested. ``model`` decides with dictionaries, ``driver`` compares, ``rules``
+chooses the calls.
 """
 
 from __future__ import annotations
@@ -59,9 +56,8 @@ def run_store_machine(
 ) -> None:
     """Play ``examples`` random histories of up to ``steps`` operations each.
 
-    Without a ``seed`` every call plays the same ones, so that a red test stays red. ``new_clock``
-    is for a store whose server tells the time: one clock, which nobody sets apart from the time
-    that passes, and which outlives every reboot of a client.
+    Without a ``seed`` every call plays the same ones, so that a failure is reproducible.
+    ``new_clock`` is for a store with the time of a server.
     """
 
     members = {"open_store": staticmethod(open_store), "new_clock": staticmethod(new_clock)}

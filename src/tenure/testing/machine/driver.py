@@ -1,4 +1,4 @@
-"""Asks the store, asks the model, and compares: the part of the machine without rules."""
+"""Calls the store and the model, and compares them: the machine without rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tenure.testing.machine.model import (
 )
 
 OpenStore = Callable[[ManualClock], AbstractAsyncContextManager[Any]]
-"""Opens an empty store that lives by the given clock; leaving closes it and clears up."""
+"""Opens an empty store with the given clock; closes and removes it at the end."""
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class StoreDriver(RuleBasedStateMachine):
         self.clock = type(self).new_clock()
         self.sent: list[Call] = []
         self.applied: list[Call] = []
-        """Those that changed something: the ones whose repetition must be recognised."""
+        """Calls that changed something: their repetition must be recognised."""
         self._numbers = count(1)
         self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._opened = type(self).open_store(self.clock)
@@ -128,7 +128,7 @@ class StoreDriver(RuleBasedStateMachine):
         return False
 
     def _check_facts(self, error: TenureError) -> None:
-        """What a refusal tells its receiver to decide by."""
+        """The facts in an error by which its receiver decides."""
         if not isinstance(error, VersionConflict | LeaseLost | LeaseHeld):
             return
         run = self.model.runs[error.run_id]
@@ -163,7 +163,7 @@ class StoreDriver(RuleBasedStateMachine):
             assert self.ask("get_definition", run_id) == run.definition
 
     def _learn_time(self, run: Run, seen: Plain) -> None:
-        """A write is stamped by the store's clock, and never before the write it follows."""
+        """A write has the store's time, but is never before the write it follows."""
         if not run.unread:
             return
         assert seen["version"] == run.version, (
@@ -193,7 +193,7 @@ class StoreDriver(RuleBasedStateMachine):
         return read
 
     def _check_expiry(self, run: Run, seen: Plain) -> None:
-        """Without leases, what a store says about the end of an ownership is its own affair."""
+        """Not without leases."""
         if self.has(LeaseStore):
             allowed = self.model.expiries(run)
             told = seen["lease_expires_at"]
@@ -214,7 +214,7 @@ class StoreDriver(RuleBasedStateMachine):
         ], "the journal lacks a version or has one too many"
         for expected, event in zip(run.events, seen, strict=True):
             told = plain(event)
-            if "owner" in expected:  # a lease event: its wording is the store's
+            if "owner" in expected:  # a lease event, with data of the store
                 assert told["data"]["owner_id"] == expected["owner"]
                 expected = {**told, **{k: v for k, v in expected.items() if k != "owner"}}
             check_same(f"event {event.position} of {name_of(run)}", expected, told)
@@ -251,16 +251,14 @@ class StoreDriver(RuleBasedStateMachine):
         assert seen.due_at == expected["due_at"], f"callback {seen.id} is due at another time"
 
     def check_receipt(self, receipt: Receipt, version: int) -> None:
-        """The version this write made, and otherwise where the run stands now."""
+        """The version of this write, and the run's current state."""
         now = self.as_read(self.model.runs[receipt.run_id])
         expected = {name: now[name] for name in Receipt.__struct_fields__} | {"version": version}
         check_same(f"receipt for {receipt.run_id}", expected, plain(receipt))
 
 
-# One method per mutating verb: send it, judge the answer, look at what became of the record.
-#
-# A call that arrives a second time goes through the very same method: the model, too, must
-# recognise it.
+# One method per writing call: send it, check the answer and the record. A repeated call takes the
+# same method: the model must recognise it too.
 
 
 class Performing(StoreDriver):

@@ -1,6 +1,7 @@
-"""A plain model of a store: records as dictionaries, and what each call makes of them.
+"""A plain model of a store: records as dictionaries, and the effect of each call.
 
-It shares no decision with ``tenure.model``, so that a slip there is found here."""
+It shares values (updates, errors) with ``tenure.model`` and no decision, so that it finds mistakes
+there."""
 
 from __future__ import annotations
 
@@ -44,16 +45,12 @@ from tenure.model.update import (
 from tenure.ports.environment import BootTime, Clock
 from tenure.ports.store import LogKey
 
-# Records as plain data, the status rules as plain tables, and how two records differ.
-#
-# The tables say again, in words of their own, what SPEC 2 says; they share nothing with
-# ``tenure.model.status``, so that a slip there is found here.
-
+# Records as plain data, and the status rules of SPEC 2 as tables
 
 Plain = dict[str, Any]
 
 NOW = "<the instant of this write>"
-"""Stands for a time only the store knows until the record is read back."""
+"""Placeholder for the store's time of a write, until the record is read."""
 
 RUN_ENDS = frozenset({"success", "failed", "canceled", "interrupted"})
 STEP_ENDS = RUN_ENDS | {"skipped"}
@@ -73,7 +70,7 @@ HOST_MAY = {
     "unknown": HOST_ENDS | {"running"},
 }
 
-# What becomes of the rest when a run ends: never reached, and cut short while running.
+# When a run ends: what was never reached, and what was running.
 UNREACHED = {
     "success": "skipped",
     "failed": "skipped",
@@ -125,11 +122,10 @@ def check_same(what: str, expected: Any, seen: Any) -> None:
     assert not found, f"{what}:\n  " + "\n  ".join(found)
 
 
-# What a change does to the steps and hosts of a plain record.
-
+# Changes of steps and hosts
 
 Reached = set[tuple[int, str | None]]
-"""Steps (host ``None``) and hosts that somebody set a status on; only these are counted."""
+"""Steps (host ``None``) and hosts whose status was set; only these are counted."""
 
 _ITEM_FIELDS = (
     "message",
@@ -146,8 +142,7 @@ _ITEM_FIELDS = (
 
 
 class Refusal(Exception):
-    """The model says no, and which error it expects: one of several if several things are wrong
-    and no order is promised."""
+    """The model refuses; the store must raise one of ``kinds``."""
 
     def __init__(self, *kinds: type[TenureError]) -> None:
         super().__init__(" or ".join(kind.__name__ for kind in kinds))
@@ -224,7 +219,7 @@ def _planned(index: int, change: StepChange) -> Plain:
 
 
 def _change_host(host: Plain, change: HostChange) -> None:
-    """Whoever says anything of a host has started it."""
+    """A host in a change has been started."""
     _change_item(host, change)
     _need(host["status"] != "pending")
     for position, item_change in sorted(change.items.items()):
@@ -291,7 +286,7 @@ def close_run(record: Plain, reached: Reached) -> None:
 
 
 def _end_items(host: Plain, end: str) -> None:
-    """The run is over: nobody will look for these again."""
+    """The run is over: open items are closed."""
     for item in host["items"]:
         if item["status"] == "running":
             item.update(status=host["status"], finished_at=NOW)
@@ -328,18 +323,14 @@ def _need(allowed: bool) -> None:
         raise Refusal(InvalidTransition)
 
 
-# The plain model of runs: SPEC 4 said again with dictionaries.
-#
-# It decides what a store must answer and how the record must read afterwards. It uses Tenure's
-# values (updates, errors) and none of its decisions (``apply``, ``judge``, ``leasing``).
-
+# Runs: SPEC 4
 
 _TEXTS = ("message", "error", "last_error", "interrupted_reason", "unconfirmed_hosts")
 _SECOND = 1_000_000_000
 
 
 class Run:
-    """One run: its record, its lease, and everything that was ever written about it."""
+    """One run: its record, lease, journal and update ids."""
 
     def __init__(self, number: int, new: NewRun) -> None:
         self.number = number
@@ -348,12 +339,12 @@ class Run:
         self.reached: Reached = set()
         self.until: BootTime | None = None
         self.until_walls: set[datetime] = set()
-        """The same end in wall time, as it looked whenever it was set."""
+        """The same end in wall time, by the wall clock at each renewal."""
         self.claim_id: str | None = None
         self.update_ids: list[str] = []
         self.events: list[Plain] = []
         self.unread = False
-        """Written since it was last read: the times of that write are not known yet."""
+        """Written since the last read: the time of that write is unknown."""
         self.strictly_later = True
         self.last_seen: Plain = {}
 
@@ -366,7 +357,6 @@ class Run:
         return self.record["status"] in RUN_ENDS
 
     def learn(self, at: datetime) -> None:
-        """The store's time of the last write."""
         self.record = stamped(self.record, at)
         self.events = stamped(self.events, at)
         self.unread = False
@@ -392,7 +382,7 @@ class RunModel:
     def __init__(self, clock: Clock, *, leases: bool = True) -> None:
         self.clock = clock
         self.leases = leases
-        """Without them, whoever a run was born to holds it until it gives it back."""
+        """Without leases, a run's first owner holds it until it releases it."""
         self.runs: dict[str, Run] = {}
         self.deliveries: dict[str, Plain] = {}
 
@@ -424,8 +414,8 @@ class RunModel:
         run.until_walls.add(self.clock.now() + timedelta(seconds=seconds))
 
     def expiries(self, run: Run) -> set[datetime | None]:
-        """What a reader may be told: the end in wall time as it was when the lease was given, or
-        as it is now that the wall clock was set; of a lease from another boot, that it is over."""
+        """Allowed answers: the end in wall time when the lease was given, or by the present wall
+        clock; for a lease of another boot, now."""
         if run.until is None:
             return {None}
         boot_id, nanoseconds = self.clock.boot_time()
@@ -462,7 +452,7 @@ class RunModel:
 
     @staticmethod
     def _cannot_be_born(new: NewRun) -> bool:
-        """Also: until somebody approves it, it is queued and nobody's."""
+        """Also: an unapproved run is queued and without an owner."""
         given = new.snapshot
         if not -100 <= given.priority <= 100 or given.status.value not in RUN_MAY:
             return True
@@ -481,7 +471,7 @@ class RunModel:
 
     def _created_before(self, run: Run, new: NewRun) -> int:
         if run.update_ids[0] != new.update_id:
-            # Wrong in two ways, it hears of either.
+            # With two errors, either may be raised.
             raise Refusal(RunExists, *[StoreRejected] * self._cannot_be_born(new))
         owner = run.record["owner_id"]
         if new.lease and (run.record["fence"] != 1 or owner not in (None, new.lease.owner_id)):
@@ -502,7 +492,7 @@ class RunModel:
     # Update
 
     def update(self, update: Update) -> int:
-        """The version the writer is told; the model has changed if that is a new one."""
+        """The version of the receipt; a new one if the model has changed."""
         run = self.find(update.run_id)
         effect = self._effect(run, update)
         repeated = self._judge(run, update, effect)
@@ -547,7 +537,7 @@ class RunModel:
         return None
 
     def _apply_with_callbacks(self, run: Run, effect: Effect) -> None:
-        """Both may be wrong; which of the two the writer hears is the store's affair."""
+        """Both may be wrong; the store may report either."""
         wrong: list[type[TenureError]] = []
         if not self._targets_known(run, effect.deliveries):
             wrong.append(StoreRejected)
@@ -611,7 +601,7 @@ class RunModel:
             {**plain(note), "at": NOW} for note in change.annotate if note.id not in known
         ]
 
-    # Callbacks come into being with the write that owes them.
+    # Callbacks are created with their event's write
 
     @staticmethod
     def _targets_known(run: Run, deliveries: tuple[NewDelivery, ...]) -> bool:
@@ -644,12 +634,8 @@ class RunModel:
             }
 
 
-# The plain model of leases: who may take a run, and what taking it does.
-
-
 class LeaseModel(RunModel):
     def runnable(self, run: Run, purpose: Purpose = Purpose.EXECUTE) -> bool:
-        """Lease aside: may this run be claimed?"""
         record = run.record
         if run.ended:
             return False
@@ -687,7 +673,7 @@ class LeaseModel(RunModel):
         run.claim_id = request.claim_id
 
     def take(self, run: Run, request: LeaseRequest | ClaimRequest) -> None:
-        """Fence and version rise; only somebody's unreturned lease makes it a takeover."""
+        """Raises fence and version; a takeover if the run still had an owner."""
         record = run.record
         taken_over = record["owner_id"] is not None
         record["fence"] += 1
@@ -710,7 +696,7 @@ class LeaseModel(RunModel):
         return free and self.runnable(run, request.purpose)
 
     def is_over(self, run: Run, request: LeaseRequest | ClaimRequest) -> bool:
-        """Who is careful takes only a lease that nobody can come back to, after a reboot."""
+        """``expired`` false: only a lease from before a reboot."""
         return not self.live(run) if request.expired else not self.of_this_boot(run)
 
     def listed_runnable(self) -> list[Run]:
@@ -724,7 +710,6 @@ class LeaseModel(RunModel):
         return True
 
     def _extend(self, run: Run, seconds: float) -> None:
-        """Never shortened."""
         if not self.live(run) or run.until is None or self.lease_end(seconds) >= run.until:
             self.hold(run, seconds, run.claim_id)
 
@@ -745,10 +730,9 @@ class LeaseModel(RunModel):
 
 
 def check_choice(eligible: list[Run], chosen: list[Run], limit: int) -> None:
-    """As many as asked for, by priority, then oldest; now and then the oldest of all.
+    """By priority, then oldest; rarely the oldest of all.
 
-    Which claim the tenth one is, is the store's affair; here at most one in ten, rounded up,
-    may have been chosen for its age.
+    Which claim is the tenth is up to the store: here at most one in ten, rounded up.
     """
     assert len(chosen) == min(limit, len(eligible)), "wrong number of runs claimed"
     names = {run.record["run_id"] for run in chosen}
@@ -764,7 +748,6 @@ def check_choice(eligible: list[Run], chosen: list[Run], limit: int) -> None:
 
 
 def check_order(listed: Iterable[Run]) -> None:
-    """Highest priority first, then oldest."""
     runs = list(listed)
     for position, run in enumerate(runs):
         for later in runs[position + 1 :]:
@@ -784,20 +767,15 @@ def _older(one: Plain, other: Plain) -> bool:
     return bool(one["created_at"] < other["created_at"])
 
 
-# The plain model of callbacks and of output.
-
-
 class StoreModel(LeaseModel):
-    """Everything a store remembers."""
-
     def __init__(self, clock: Clock, *, leases: bool = True) -> None:
         super().__init__(clock, leases=leases)
         self.logs: dict[tuple[str, LogKey], bytes] = {}
         self.deaths: list[str] = []
-        """Dead letters by id, in the order in which they died; a redelivered one leaves."""
+        """Dead letters by id, in order of death; removed by a redelivery."""
 
     def due(self) -> list[Plain]:
-        """What a relay may claim: per run and target the first unsettled, if due and free."""
+        """Claimable: the first unsettled of each run and target, if due and not held."""
         lanes: dict[tuple[str, str], list[Plain]] = {}
         for delivery in self.deliveries.values():
             if delivery["state"] == "waiting":
@@ -863,11 +841,10 @@ class StoreModel(LeaseModel):
         return self.deliveries[delivery_id]
 
     def callback_errors(self, run: Run) -> Iterator[Plain | None]:
-        """What this run may show of its dead letters; ``None`` is none.
+        """Dead letters that the run may show; ``None`` is none.
 
-        The newest; several if they died at one instant of the wall clock, or it was set back.
-        While one waits to be sent again it may still show, or be gone already; and it may say of
-        what it died, or why it failed since.
+        The newest, or several if they died at one time or the wall clock was set back. One waiting
+        to be sent again may still show, with the error it died of or a later one.
         """
         mine = [self.deliveries[name] for name in self.deaths]
         mine = [one for one in mine if one["run_id"] == name_of(run)]

@@ -1,4 +1,7 @@
-"""What to ask of a store: values that are mostly sensible and sometimes not, and when."""
+"""The calls and their values, mostly sensible and sometimes not.
+
+Most draws look at the model first: guesses would seldom be accepted.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,6 @@ from tenure.testing.machine.model import (
     check_same,
     plain,
 )
-
-# What to ask of a store: values that are mostly sensible and sometimes not.
-#
-# Most draws look at the model first, for a machine that only guessed would seldom get a run past
-# its first refusal.
-
 
 T = TypeVar("T")
 
@@ -222,7 +219,6 @@ def _next_host(draw: Draw, host: Plain) -> HostChange:
 
 
 def _any_step(draw: Draw, record: Plain) -> dict[int, StepChange]:
-    """Whatever the types allow."""
     index = draw(st.integers(0, len(record["steps"]) + 1))
     if index > len(record["steps"]):  # a gap
         return {index: StepChange(plan=StepState(index=index, name="far off"))}
@@ -259,8 +255,7 @@ def plain_callbacks(snapshot: RunSnapshot) -> Plain:
     return {"callbacks": [{"name": target.name} for target in snapshot.callbacks]}
 
 
-# The rules every store is held to: births, writes, time, and calls that arrive twice.
-
+# Rules for every store: creations, writes, time, and repeated calls
 
 Rule = Callable[[Any], bool]
 
@@ -272,7 +267,7 @@ def has_runs(machine: Performing) -> bool:
 
 
 def can(protocol: type) -> Rule:
-    """Powers the store lacks are not exercised."""
+    """Only for stores with this protocol."""
     return lambda machine: machine.has(protocol) and has_runs(machine)
 
 
@@ -286,7 +281,7 @@ class RunRules(Performing):
         return self.model.runs[draw.one(names)]
 
     def an_owned_run(self, draw: Draw) -> Run:
-        """One that somebody holds, if there is any."""
+        """One with an owner, if there is any."""
         owned = [name for name, run in self.model.runs.items() if run.record["owner_id"]]
         return self.model.runs[draw.one(owned)] if owned else self.a_run(draw)
 
@@ -331,7 +326,6 @@ class RunRules(Performing):
     @precondition(has_runs)
     @rule(data=st.data())
     def owner_writes(self, data: st.DataObject) -> None:
-        """Often a few in a row: that is what owners do."""
         for _ in range(data.draw(st.integers(1, 3))):
             self.send("update_run", self.owner_update(Draw(data)))
 
@@ -417,7 +411,6 @@ class RunRules(Performing):
     @precondition(lambda self: bool(self.sent))
     @rule(data=st.data())
     def resend(self, data: st.DataObject) -> None:
-        """A slow network: any earlier call, refused ones too, arrives once more."""
         self._resend(data.draw(st.sampled_from(self.sent)))
 
     def _resend(self, call: Call) -> None:
@@ -425,8 +418,8 @@ class RunRules(Performing):
             self.perform(call)
 
     def worth_repeating(self, method: str, args: tuple[Any, ...]) -> bool:
-        """The ports leave open what becomes of a claim that returns after everything it got was
-        given back, and of a relay's claim after its time."""
+        """The ports leave open a repeated claim after all of it was released, and a relay's claim
+        after its end."""
         match method:
             case "claim_runs":
                 runs = self.model.runs.values()
@@ -448,12 +441,11 @@ class TimeRules(Performing):
 
     @rule(seconds=st.sampled_from((-3600, -1, 3600)))
     def wall_clock_is_set(self, seconds: int) -> None:
-        """Ownership must not notice."""
         self.clock.set_wall(self.clock.now() + timedelta(seconds=seconds))
         self._check_all()
 
 
-# Rules for the powers a store may have beyond keeping runs: leases, callbacks, output.
+# Rules for leases, callbacks and output
 
 
 class LeaseRules(RunRules):
@@ -519,8 +511,7 @@ class LeaseRules(RunRules):
     @precondition(can(LeaseStore))
     @rule(data=st.data())
     def frozen_owner_thaws(self, data: st.DataObject) -> None:
-        """An owner falls silent, another takes its run over, and the first one comes back with
-        what it had sent before."""
+        """An owner is silent, another takes over, and the first sends an earlier write again."""
         self.clock.advance(max(SECONDS))
         self.claim_one(data, Purpose.EXECUTE)
         writes = [call for call in self.applied if call.method == "update_run"]
@@ -530,7 +521,7 @@ class LeaseRules(RunRules):
     @precondition(can(LeaseStore))
     @rule()
     def reboot(self) -> None:
-        """Whoever held a lease cannot have survived it."""
+        """All leases end."""
         self.clock.reboot()
         for run_id in self.model.runs:
             self.check_run(run_id)
@@ -582,15 +573,14 @@ class LogRules(RunRules):
         self.send("append", run_id, self.fencing(draw, run), key, offset, chunk)
 
 
-# Rules that only read: pages, filters, history by position.
-
+# Rules that only read
 
 _NOT_IN_SUMMARIES = ("vars", "callbacks", "steps")
 
 
 class ReadRules(RunRules):
     def _filter(self, draw: Draw) -> RunFilter:
-        """None or one of the conditions, seldom two."""
+        """At most two conditions."""
         some = [run.record["created_at"] for run in self.model.runs.values()]
         conditions: dict[str, Any] = {
             "statuses": frozenset(draw.some(tuple(RunStatus))),
@@ -649,7 +639,7 @@ class ReadRules(RunRules):
     @precondition(can(EventLog))
     @rule(data=st.data(), limit=st.integers(1, 4))
     def follow(self, data: st.DataObject, limit: int) -> None:
-        """A viewer who comes back asks for what is newer than the last it saw."""
+        """Reads on from the last event seen."""
         run = self.a_run(Draw(data))
         places = [(event["version"], event["seq"]) for event in run.events]
         seen = [(0, -1), *places]
