@@ -73,6 +73,7 @@ _MOST_BYTES = 512 << 20
 _PIECE = 1 << 16
 _LARGE = 1 << 18
 _CONNECTIONS = 32
+_HERE = ("127.0.0.1", "::1", "localhost")
 _SILENCE = 45.0
 """Seconds without a sign of life from a stream; a gateway gives one every 15."""
 
@@ -238,6 +239,8 @@ def _way_out(address: str) -> str | None:
     """Behind a firewall a proxy may be the only one. Asked once: aiohttp would look for it, and for
     passwords in the user's home, at each request, in a thread."""
     parts = urlsplit(address)
+    if parts.hostname in _HERE:  # no proxy leads back, and none shall see the token
+        return None
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 

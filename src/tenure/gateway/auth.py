@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from enum import Enum
 from ipaddress import ip_address
 from math import inf
 from typing import Any
@@ -46,10 +45,6 @@ class TokenBook:
         self._tokens: dict[str, Token] = {}
         self._read_at = -inf
         self._reading = asyncio.Lock()
-
-    async def has_any(self) -> bool:
-        """Also if all are expired or revoked: then nobody gets in, rather than everybody."""
-        return bool(await self._known())
 
     async def bearer(self, text: str, *, anew: bool = False) -> Caller | None:
         """``anew``: as the store has it now, for a token that was made a moment ago, perhaps."""
@@ -109,25 +104,20 @@ PASSER_BY = Caller("anybody", Role.VIEWER, frozenset())
 """Who asks what needs no token."""
 NAMELESS = Caller("anybody", Role.ADMIN)
 """Who needs no token for anything."""
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
 
 
-class Anonymous(Enum):
-    """Whether somebody gets in who brings no token."""
-
-    SHUT = "shut"
-    HOME = "home"
-    """Whoever is on this machine, as long as there are no tokens."""
-    OPEN = "open"
-    """Everybody, whatever they want: somebody said so explicitly."""
+_FORWARDED = ("forwarded", "via", "x-real-ip")
+"""Besides all that begins with ``x-forwarded-``: a proxy says that it passes on a request."""
 
 
 class Admission:
-    def __init__(self, book: TokenBook, rates: Rates, door: Anonymous) -> None:
+    """``no_token``: a request of this machine needs none."""
+
+    def __init__(self, book: TokenBook, rates: Rates, *, no_token: bool) -> None:
         self._book = book
         self._rates = rates
-        self._door = door
+        self._no_token = no_token
 
     async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
         """``Refusal``."""
@@ -160,9 +150,9 @@ class Admission:
         given = headers.get("authorization")
         if given is not None:
             return await self._bearer(given, f"from {_client(scope)}")
-        if await self._needs_token():
+        if not self._no_token:
             raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
-        self._check_origin(scope["method"], headers)
+        _check_local(headers)
         return NAMELESS
 
     async def _bearer(self, given: str, place: str) -> Caller:
@@ -176,30 +166,27 @@ class Admission:
             raise _not_known()
         return caller
 
-    async def _needs_token(self) -> bool:
-        if self._door is Anonymous.HOME:
-            return await self._book.has_any()
-        return self._door is Anonymous.SHUT
-
-    def _check_origin(self, method: str, headers: dict[str, str]) -> None:
-        """Without tokens a browser on this machine would do whatever any page asks of it: also one
-        whose name was made to lead here."""
-        host = _name_of(f"//{headers.get('host', '')}")
-        if self._door is Anonymous.HOME and not is_loopback(host):
-            said = f"without tokens this serves localhost, not {host[:100]!r}"
-            raise Refusal(FOREIGN_ORIGIN, said)
-        origin = headers.get("origin")
-        if origin is None or method in _SAFE:
-            return
-        if _place_of(origin) != headers.get("host", "").lower():
-            said = f"a page of {origin[:100]!r} may change nothing here without a token"
-            raise Refusal(FOREIGN_ORIGIN, said)
-
     def _check_rate(self, key: str) -> None:
         wait = self._rates.wait(key)
         if wait:
             said = f"ask again in {wait:.1f} seconds"
             raise Refusal(TOO_MANY, said, {"retry-after": str(int(wait) + 1)})
+
+
+def _check_local(headers: dict[str, str]) -> None:
+    """Without tokens a browser on this machine would do whatever any page asks of it, also one
+    whose name was made to lead here; and a proxy on this machine whatever anyone asks."""
+    host = _name_of(f"//{headers.get('host', '')}")
+    if not is_loopback(host):
+        raise Refusal(FOREIGN_ORIGIN, f"without tokens this serves localhost, not {host[:100]!r}")
+    origin = headers.get("origin")
+    if origin is not None and _place_of(origin) != headers.get("host", "").lower():
+        said = f"a page of {origin[:100]!r} may ask nothing here without a token"
+        raise Refusal(FOREIGN_ORIGIN, said)
+    for name in headers:
+        if name in _FORWARDED or name.startswith("x-forwarded-"):
+            said = f"without tokens nothing is taken from a proxy ({name[:60]})"
+            raise Refusal(FOREIGN_ORIGIN, said)
 
 
 def _bearers_text(given: str) -> str:

@@ -16,7 +16,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.aio import about, pause
-from tenure.gateway.auth import Admission, Anonymous, Rates, TokenBook
+from tenure.gateway.auth import Admission, Rates, TokenBook
 from tenure.gateway.calls import GatewayState, Limits, Route
 from tenure.gateway.live.streams import SSE_MEDIA_TYPE
 from tenure.gateway.metrics import Meters
@@ -201,14 +201,14 @@ def new_app(
     clock: Callable[[], float],
     limits: Limits = Limits(),
     *,
-    door: Anonymous = Anonymous.SHUT,
+    no_token: bool = False,
     routes: Sequence[Route[Any, Any]] = ROUTES,
 ) -> Router:
-    """``clock`` counts seconds, for what lasts; ``door`` is for those without a token."""
+    """``clock`` counts seconds, for what lasts; with ``no_token`` this machine needs none."""
     parts.document = encoded(routes)
     book = TokenBook(parts.store, parts.now, clock)
     rates = Rates(limits.rate, limits.burst, clock)
-    admission, intake = Admission(book, rates, door), Intake(limits)
+    admission, intake = Admission(book, rates, no_token=no_token), Intake(limits)
 
     def counted(app: ASGIApp, route: str) -> Counted:
         return Counted(app, route, parts.meters, clock)

@@ -347,7 +347,7 @@ class TakesTurns(Transport, Protocol):
 
 @runtime_checkable
 class TokenStore(Protocol):
-    """Without it there are no tokens, and a gateway serves its own machine only.
+    """Without it there are no tokens: a gateway serves its own machine only, with ``--no-token``.
 
     Kept where runs are kept: all gateways of a store know the same tokens, and one that is revoked
     is refused by all of them.
@@ -356,6 +356,11 @@ class TokenStore(Protocol):
     async def add_token(self, token: Token) -> Token:
         """As it is kept, with ``created_at`` by the store's clock. An id that is there already
         keeps the token it has, and that one is returned."""
+        ...
+
+    async def add_first_token(self, token: Token) -> bool:
+        """Whether this very token is kept now: only if there was none at all, not even one that is
+        expired or revoked. Of several that are added at once under the same id one is kept."""
         ...
 
     async def list_tokens(self) -> list[Token]:

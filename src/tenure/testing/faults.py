@@ -98,6 +98,7 @@ METHODS: frozenset[str] = frozenset(
 """Every call a store can be asked for."""
 WRITES: frozenset[str] = frozenset(
     {
+        "add_first_token",
         "add_token",
         "append",
         "begin_run",
