@@ -129,7 +129,11 @@ async def fronting(settings: Settings, entry: Entry) -> AsyncIterator[Front]:
 
     tell_everything(settings)
     make_room(settings)
-    limits = Limits(rate=settings.gateway_rate, burst=2.0 * settings.gateway_rate)
+    limits = Limits(
+        rate=settings.gateway_rate,
+        burst=2.0 * settings.gateway_rate,
+        run_tasks=settings.gateway_run_tasks,
+    )
     host, _, port = settings.listen.rpartition(":")
     meters = Meters()
     async with open_store(settings.store) as store:

@@ -16,6 +16,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.aio import about, pause
+from tenure.gateway.answers import LargeAnswers
 from tenure.gateway.auth import Admission, Rates, TokenBook
 from tenure.gateway.calls import GatewayState, Limits, Route
 from tenure.gateway.live.streams import SSE_MEDIA_TYPE
@@ -205,10 +206,11 @@ def new_app(
     routes: Sequence[Route[Any, Any]] = ROUTES,
 ) -> Router:
     """``clock`` counts seconds, for what lasts; with ``no_token`` this machine needs none."""
-    parts.document = encoded(routes)
+    parts.document, parts.limits = encoded(routes), limits
     book = TokenBook(parts.store, parts.now, clock)
     rates = Rates(limits.rate, limits.burst, clock)
     admission, intake = Admission(book, rates, no_token=no_token), Intake(limits)
+    large = LargeAnswers(limits.large_answers, limits.large_answers_of_one)
 
     def counted(app: ASGIApp, route: str) -> Counted:
         return Counted(app, route, parts.meters, clock)
@@ -217,7 +219,7 @@ def new_app(
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
     paths = [
-        Path(of_it[0].pattern, counted(Resource(of_it, parts, admission, intake), path))
+        Path(of_it[0].pattern, counted(Resource(of_it, parts, admission, intake, large), path))
         for path, of_it in by_path.items()
     ]
     return Router(paths, redirect_slashes=False, default=counted(nothing_here, "none"))

@@ -778,7 +778,7 @@ class InMemoryStore:
         with self._lock:
             if not self._tokens:
                 self._tokens[token.id] = replace(token, created_at=self._clock.now())
-            return any(kept.digest == token.digest for kept in self._tokens.values())
+            return token.id in self._tokens and self._tokens[token.id].digest == token.digest
 
     async def list_tokens(self) -> list[Token]:
         with self._lock:
