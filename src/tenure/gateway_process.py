@@ -69,7 +69,7 @@ class GatewayProcess:
             numbers=StoreNumbers(self._store, self._meters.registry, clock),
         )
         app = new_app(parts, clock, self._limits, no_token=self._no_token)
-        listener = listen(host, port)
+        listener = listen(host, port, self._limits)
         try:
             async with serving(app, listener, self._limits, closing):
                 yield _address_of(listener)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from tenure.client.transport import is_here
 from tenure.config import data_folder
 from tenure.gateway.problems import NotSafe
 from tenure.model.tokens import PREFIX, Role, Token, bearer_of, digest_of, written
@@ -115,11 +116,10 @@ def _kept(known: list[Token]) -> Path | None:
 @contextmanager
 def recorded(address: str, token: AdminToken | None) -> Iterator[None]:
     """Commands of this user on this machine find the token, while this is entered."""
-    folder = data_folder()
-    if token is None or folder is None:
+    folder, origin = data_folder(), _origin(address)
+    if token is None or folder is None or not is_here(urlsplit(origin).hostname or ""):
         yield
         return
-    origin = _origin(address)
     path, ours = folder / _FOLDER / _record_name(origin), new_owner_id()
     record = _Record(origin=origin, owner_id=ours, token_file=str(token.path.absolute()))
     with suppress(OSError, NotSafe):  # then TENURE_TOKEN is needed, as everywhere else
@@ -134,7 +134,8 @@ def recorded(address: str, token: AdminToken | None) -> Iterator[None]:
 
 
 def _origin(address: str) -> str:
-    """As it is reached from this machine."""
+    """As it is reached from this machine, if it listens at all its addresses. At any other than
+    loopback there may be another machine tomorrow."""
     return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
@@ -148,7 +149,8 @@ def _folder() -> Path:
         )
     place = folder / _FOLDER
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise _not_written(place, error) from error
     return place

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -25,7 +25,6 @@ from tenure.cli.logging import announcer, tell_everything
 from tenure.cli.signals import LastWords, Stopped, stoppable
 from tenure.cli.streams import for_answers_only
 from tenure.config import Settings
-from tenure.local_tokens import AdminToken, admin_token, recorded
 from tenure.model.update import RecordedEvent
 from tenure.ports.execution import DEFAULT_GRACE, Recorder
 from tenure.ports.leases import LeaseStore
@@ -34,6 +33,9 @@ from tenure.runtime.owners import owner_label
 from tenure.runtime.run import nobody_could_submit, not_servable
 from tenure.system import settle_down
 from tenure.worker import Worker
+
+if TYPE_CHECKING:
+    from tenure.local_tokens import AdminToken
 
 # A gateway as commands run it: from settings to an address.
 
@@ -126,6 +128,7 @@ async def fronting(settings: Settings, entry: Entry) -> AsyncIterator[Front]:
     from tenure.gateway.calls import Limits
     from tenure.gateway.metrics import Meters, measured
     from tenure.gateway_process import GatewayProcess
+    from tenure.local_tokens import admin_token, recorded
 
     tell_everything(settings)
     make_room(settings)

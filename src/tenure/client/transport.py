@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from enum import Enum
 from io import BytesIO
+from ipaddress import ip_address
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -73,7 +74,6 @@ _MOST_BYTES = 512 << 20
 _PIECE = 1 << 16
 _LARGE = 1 << 18
 _CONNECTIONS = 32
-_HERE = ("127.0.0.1", "::1", "localhost")
 _SILENCE = 45.0
 """Seconds without a sign of life from a stream; a gateway gives one every 15."""
 
@@ -239,9 +239,17 @@ def _way_out(address: str) -> str | None:
     """Behind a firewall a proxy may be the only one. Asked once: aiohttp would look for it, and for
     passwords in the user's home, at each request, in a thread."""
     parts = urlsplit(address)
-    if parts.hostname in _HERE:  # no proxy leads back, and none shall see the token
+    if is_here(parts.hostname or ""):  # no proxy leads back, and none shall see the token
         return None
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def is_here(host: str) -> bool:
+    """On loopback, which no other machine can be reached by."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _in_pieces(body: bytes | None) -> bytes | BytesIO | None:

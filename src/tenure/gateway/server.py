@@ -28,6 +28,8 @@ from tenure.gateway.routing import CALLER, MADE, Intake, Resource, nothing_here
 
 _BACKLOG = 1024
 _A_MOMENT = 0.01
+_STALLED = 3
+"""Times the seconds for one piece, after which the system ends a connection that takes nothing."""
 
 
 class Server(uvicorn.Server):
@@ -91,13 +93,17 @@ def check_name(host: str, port: int) -> None:
         _found(host, port)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, limits: Limits = Limits()) -> socket.socket:
     """``CannotListen``. Port zero: any that is free."""
     with _said(host, port):
         family, kind, protocol, _, address = _found(host, port)
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # not on macOS
+                # Of a client that takes nothing even closing waits for what is on its way.
+                stalled_ms = int(limits.send_seconds * _STALLED * 1000)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_ms)
             listener.bind(address)
             listener.listen(_BACKLOG)
             listener.setblocking(False)
