@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import socket
@@ -147,6 +148,26 @@ def test_a_client_that_does_not_read_is_dropped_and_no_other_waits(
         connection.close()
     mine.close()
     other.close()
+
+
+@pytest.mark.slow
+def test_definitions_with_large_files_count_among_large_answers(
+    small_house: House, client: Client
+) -> None:
+    copy = {"action": "file.copy", "args": {"src": "large", "dest": "/tmp/large"}}
+    workflow = {**wide(1, 1), "steps": [{"name": "copy", **copy}]}
+    files = {"large": base64.b64encode(bytes(8 << 20)).decode()}
+    made = client.post("/v1/runs", {"workflow": workflow, "files": files})
+    assert made.status == 201, made
+    path = f"/v1/runs/{made.json['run_id']}/definition"
+    worker = small_house.token("worker", "reads slowly")
+    lazy = [unread(small_house, path, worker) for _ in range(LIMITS.large_answers_of_one)]
+    mine = small_house.client(worker)
+    assert mine.get(path).problem == "busy"
+    while mine.get(path).status == 503:
+        time.sleep(0.05)
+    for connection in (mine, *lazy):
+        connection.close()
 
 
 @pytest.mark.slow

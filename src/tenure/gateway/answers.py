@@ -139,6 +139,10 @@ def hosts_in(run: RunSnapshot) -> int:
     return sum(len(host.items) or 1 for step in run.steps for host in step.hosts.values())
 
 
+LARGE_BYTES = 4 << 20
+"""Of any other answer, a definition with its files, say: it counts among the large ones."""
+
+
 def is_large(value: Any) -> bool:
     if isinstance(value, RunSnapshot):
         return hosts_in(value) > _LARGE_HOSTS

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenure.gateway.answers import (
     JSON,
+    LARGE_BYTES,
     LargeAnswers,
     is_large,
     prefers,
@@ -255,11 +256,20 @@ class Method:
                     await self._send_large(scope, send, answer)
                     return
             body, media_type = self._encoded(answer)
+            if len(body) > LARGE_BYTES:
+                with self._large.one(scope[TOKEN]):
+                    await self._send(scope, send, answer, body, media_type)
+                return
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001  (each becomes a problem document)
             await send_problem(scope, send, error)
             return
+        await self._send(scope, send, answer, body, media_type)
+
+    async def _send(
+        self, scope: Scope, send: Send, answer: Answer | RawAnswer, body: bytes, media_type: str
+    ) -> None:
         await send_answer(
             send,
             answer.status,
