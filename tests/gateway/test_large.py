@@ -166,7 +166,8 @@ def test_definitions_with_large_files_count_among_large_answers(
     assert mine.get(path).problem == "busy"
     while mine.get(path).status == 503:
         time.sleep(0.05)
-    for connection in (mine, *lazy):
+    mine.close()
+    for connection in lazy:
         connection.close()
 
 
