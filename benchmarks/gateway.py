@@ -107,7 +107,9 @@ def _process(*command: str) -> Iterator[Any]:
 @contextmanager
 def _gateway(url: str) -> Iterator[str]:
     command = str(Path(sys.executable).with_name("tenure"))
-    with _process(command, "gateway", "--store", url, "--listen", "127.0.0.1:0", "--json") as said:
+    with _process(
+        command, "gateway", "--store", url, "--listen", "127.0.0.1:0", "--json", "--no-token"
+    ) as said:
         yield json.loads(said)["address"]
 
 

@@ -62,6 +62,7 @@ def test_defaults_are_those_of_the_documentation(home: Path) -> None:
         "drain_timeout": "30s",
         "listen": "127.0.0.1:8080",
         "gateway_rate": "500",
+        "gateway_run_tasks": "200000",
         "callbacks": "none",
         "callback_attempts": "8",
         "callback_delay": "5s",

@@ -27,8 +27,8 @@ HEAD = f"""\
 - Bodies are JSON, with `content-type: application/json`. Fields that are not known are refused; in
   answers fields may be added: ignore what you do not know. Times are RFC 3339, UTC.
 - A token is sent as `Authorization: Bearer tenure_…`, never in an address. Without one only
-  `/healthz`, `/readyz`, `/openapi.json` and `/docs` answer; on a gateway that has no tokens yet,
-  everything does, for its own machine.
+  `/healthz`, `/readyz`, `/openapi.json` and `/docs` answer; with `--no-token` everything does, for
+  the gateway's own machine.
 - Lists come in pages: hand `cursor` back to get the next one.
 - Errors are problem documents (RFC 9457, `application/problem+json`). Tell them apart by `type`,
   which is `{PREFIX}` and a name of the [table below](#problems). What any request may meet (a token

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -166,8 +167,10 @@ def open_postgres(url: str) -> OpenStore:
 
 def open_http(url: str) -> OpenStore:
     from tenure.client import HttpStore
+    from tenure.client.transport import TOKEN
+    from tenure.local_tokens import token_for
 
-    return HttpStore(url)
+    return HttpStore(url, None if os.environ.get(TOKEN) else token_for(url))
 
 
 def open_broker(url: str, *, visibility_timeout: float = 30.0) -> OpenBroker:

@@ -72,6 +72,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Address of the gateway: HOST:PORT."""
     gateway_rate: int = 500
     """Requests a second that one token may make; 0 means no limit."""
+    gateway_run_tasks: int = 200_000
+    """Tasks of one run that the gateway takes: hosts of all steps, with the items of loops."""
     log_format: str = "plain"
     """`plain` or `json`: one JSON object per line on stderr."""
     callbacks: tuple[CallbackSpec, ...] = ()
@@ -346,6 +348,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "drain_timeout": _duration,
     "listen": _address,
     "gateway_rate": _whole(0, 1_000_000),
+    "gateway_run_tasks": _whole(1, 10_000_000),
     "log_format": _one_of("plain", JSON_LOGS),
     "callbacks": _targets,
     "callback_attempts": _whole(1, MOST_ATTEMPTS),

@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tenure.gateway.auth import Anonymous, is_loopback
+from tenure.gateway.auth import is_loopback
 from tenure.gateway.calls import GatewayState, Library, Limits, QueuesOfRuns, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
@@ -27,8 +27,9 @@ from tenure.workflow_file import WorkflowFile, read_workflow
 class GatewayProcess:
     """``async with GatewayProcess(store, runner).open("127.0.0.1", 8080) as address: …``
 
-    The caller closes ``store`` and ``runner``. Clients on other machines need a token, unless
-    ``open_to_all``. ``meters`` count requests and, if ``store`` is ``measured`` by them, its calls.
+    The caller closes ``store`` and ``runner``. Every request needs a token, unless ``no_token``
+    serves this machine without. ``meters`` count requests and, if ``store`` is ``measured`` by
+    them, its calls.
     """
 
     def __init__(
@@ -37,24 +38,21 @@ class GatewayProcess:
         runner: Runner,
         *,
         limits: Limits = Limits(),
-        open_to_all: bool = False,
+        no_token: bool = False,
         meters: Meters | None = None,
     ) -> None:
         self._store = store
         self._meters = meters or Meters()
         self._limits = limits
-        self._open_to_all = open_to_all
+        self._no_token = no_token
         self._library: Library[WorkflowFile] = Library(read_workflow)
         self._runner = runner
-        self.lets_in: str | None = None
-        """Set by ``open``: which clients have full access without a token, for the log; ``None`` if
-        none have."""
 
     @asynccontextmanager
     async def open(self, host: str, port: int) -> AsyncIterator[str]:
         """Serve within the context; yields the address. Raises ``NotSafe``, ``CannotListen``."""
         check_name(host, port)
-        door = await self._door(host)
+        self._check_safe(host)
         closing, clock = asyncio.Event(), asyncio.get_running_loop().time
         parts = GatewayState(
             store=self._store,
@@ -70,40 +68,30 @@ class GatewayProcess:
             meters=self._meters,
             numbers=StoreNumbers(self._store, self._meters.registry, clock),
         )
-        app = new_app(parts, clock, self._limits, door=door)
-        listener = listen(host, port)
+        app = new_app(parts, clock, self._limits, no_token=self._no_token)
+        listener = listen(host, port, self._limits)
         try:
             async with serving(app, listener, self._limits, closing):
                 yield _address_of(listener)
         finally:
             await parts.hearing.close()
 
-    async def _door(self, host: str) -> Anonymous:
+    def _check_safe(self, host: str) -> None:
         if isinstance(self._store, Attended):
             raise NotSafe(
                 "a gateway cannot use another gateway as its store, since all requests would have "
                 f"the token of the first: name the store behind {self._store.attended_by}"
             )
-        known = await self._store.list_tokens() if isinstance(self._store, TokenStore) else []
-        if self._open_to_all:
-            self.lets_in = "every client that can reach it may do everything (--allow-anyone)"
-            return Anonymous.OPEN
-        if is_loopback(host):
-            if not known:
-                self.lets_in = "until there is one, every user of this machine may do everything"
-            return Anonymous.HOME
-        if not isinstance(self._store, TokenStore):
+        if self._no_token and not is_loopback(host):
             raise NotSafe(
-                f"{type(self._store).__name__} keeps no tokens, so this gateway may listen on "
-                "127.0.0.1 only"
+                f"{host} can be reached from elsewhere: without tokens (--no-token) a gateway "
+                "listens on 127.0.0.1 only"
             )
-        if not known:
+        if not self._no_token and not isinstance(self._store, TokenStore):
             raise NotSafe(
-                f"there are no tokens, and {host} can be reached from elsewhere: create one first "
-                "(tenure token create NAME --role admin), listen on 127.0.0.1, or say that "
-                "every client may do everything (--allow-anyone)"
+                f"{type(self._store).__name__} keeps no tokens: its gateway serves this machine "
+                "only, with --no-token"
             )
-        return Anonymous.SHUT
 
 
 def _address_of(listener: socket.socket) -> str:

@@ -50,7 +50,7 @@ async def test_messages_are_the_same_however_they_are_cut(data: st.DataObject, f
 async def served(kept: Any) -> AsyncIterator[tuple[Proxy, Gateway]]:
     runner = tenure.Runner(kept)
     async with (
-        GatewayProcess(kept, runner).open("127.0.0.1", 0) as address,
+        GatewayProcess(kept, runner, no_token=True).open("127.0.0.1", 0) as address,
         Proxy(urlsplit(address).port or 0) as proxy,
         Gateway(f"http://127.0.0.1:{proxy.port}") as gateway,
     ):

@@ -28,7 +28,7 @@ async def test_a_program_asks_for_all_of_it() -> None:
     kept = InMemoryStore()
     runner = tenure.Runner(kept)
     async with (
-        GatewayProcess(kept, runner).open("127.0.0.1", 0) as address,
+        GatewayProcess(kept, runner, no_token=True).open("127.0.0.1", 0) as address,
         Gateway(address) as gateway,
     ):
         hook = NewCallback(url="https://192.0.2.1/hook")
@@ -78,7 +78,7 @@ async def test_what_is_wrong_comes_as_the_library_says_it() -> None:
     kept = InMemoryStore()
     runner = tenure.Runner(kept)
     async with (
-        GatewayProcess(kept, runner).open("127.0.0.1", 0) as address,
+        GatewayProcess(kept, runner, no_token=True).open("127.0.0.1", 0) as address,
         Gateway(address) as gateway,
     ):
         with pytest.raises(tenure.RunNotFound, match="no-such-run"):

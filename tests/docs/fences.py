@@ -9,6 +9,7 @@
                      ``…`` stands for any text, spaces for any number of spaces
 ``console capture``  one command with all that it prints; times, ids and the store may differ,
                      and so may the order of lines, since hosts run in parallel
+``console curl``     the same, in one shell, with a `tenure up` of the page's address beside it
 ``python run``       see ``tests/architecture/test_repository.py``
 ``… receiver``       and others of the callbacks guide: see ``test_callbacks_guide.py``
 ===================  ============================================================================

@@ -17,7 +17,7 @@ import tenure
 from tenure.config import READERS, Settings, load_settings
 from tenure.stores.postgres.pools import LOOK_EVERY_S
 from tenure.stores.postgres.schema import migrations
-from tests.docs.fences import ROOT, blocks
+from tests.docs.fences import FENCE, PAGES, ROOT, Block, blocks
 from tests.free_port import free_port
 
 # The page about PostgreSQL tells of every table and every number there is.
@@ -208,3 +208,77 @@ def test_the_program_of_the_guide_runs_and_the_worker_works(tmp_path: Path) -> N
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=30)
     assert [process.returncode for process in processes] == [0, 0]
+
+
+# Every curl example, as it is printed, before a gateway that was just started for the first time.
+
+
+def curl_blocks() -> list[Block]:
+    return blocks("console curl")
+
+
+def test_every_curl_example_is_one_that_runs() -> None:
+    shown = [
+        fence["body"]
+        for page in PAGES
+        for fence in FENCE.finditer(page.read_text())
+        if fence["info"].startswith("console") and "$ curl" in fence["body"]
+    ]
+    assert shown
+    assert shown == [block.body for block in curl_blocks()]
+
+
+@pytest.fixture
+def first_start(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    place = f"127.0.0.1:{free_port()}"
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TENURE_", "XDG_"))
+    }
+    environ = {**plain, "HOME": str(tmp_path)}
+    up = subprocess.Popen(
+        [TENURE, "up", "--listen", place], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert up.stderr is not None
+        assert "a new admin token is in" in up.stderr.readline()
+        yield place, environ
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.communicate(timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", curl_blocks(), ids=str)
+def test_a_curl_example_works_as_printed(
+    first_start: tuple[str, dict[str, str]], block: Block
+) -> None:
+    place, environ = first_start
+    script, shown = ["set -eu"], []
+    reading = False
+    for line in block.body.splitlines():
+        if line.startswith("$ "):
+            script.append(line.removeprefix("$ "))
+            reading = not _is_whole("\n".join(script))
+        elif reading:
+            script.append(line)
+            reading = not _is_whole("\n".join(script))
+        else:
+            shown.append(line)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script).replace("127.0.0.1:8080", place)],
+        env=environ, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = re.sub(r"\}\{", "}\n{", done.stdout)
+    for line in shown:
+        pattern = ".*".join(re.escape(part.strip()) for part in line.split("…"))
+        found = re.search(pattern, printed)
+        assert found is not None, (line, done.stdout)
+        printed = printed[found.end() :]
+
+
+def _is_whole(script: str) -> bool:
+    """Whether its quotes are closed."""
+    return script.count("'") % 2 == 0

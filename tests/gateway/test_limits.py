@@ -27,7 +27,7 @@ JSON = b"content-type: application/json\r\n"
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[House]:
     """With little patience and little room."""
-    with House(InMemoryStore(), HURRY) as house:
+    with House(InMemoryStore(), HURRY, no_token=True) as house:
         yield house
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_request_is_refused_and_harms_no_other(hasty: House, line: by
 
 
 def test_beyond_its_connections_requests_are_refused() -> None:
-    with House(InMemoryStore(), Limits(rate=0, connections=3)) as house:
+    with House(InMemoryStore(), Limits(rate=0, connections=3), no_token=True) as house:
         with house.raw(), house.raw(), house.raw():
             client = house.client()
             assert client.get("/v1/runs").status == 503
@@ -112,7 +112,11 @@ def test_beyond_its_connections_requests_are_refused() -> None:
 
 def test_all_bodies_at_once_have_a_limit() -> None:
     limits = Limits(rate=0, all_bodies=100_000)
-    with House(InMemoryStore(), limits) as house, house.raw() as first, house.raw() as second:
+    with (
+        House(InMemoryStore(), limits, no_token=True) as house,
+        house.raw() as first,
+        house.raw() as second,
+    ):
         for connection in (first, second):
             connection.settimeout(PATIENCE)
         first.sendall(HEAD + JSON + b"content-length: 90000\r\n\r\n" + b" " * 80_000)
@@ -122,7 +126,7 @@ def test_all_bodies_at_once_have_a_limit() -> None:
 
 
 def test_who_asks_too_often_is_told_when_to_come_again() -> None:
-    with House(InMemoryStore(), Limits(rate=1, burst=3)) as house:
+    with House(InMemoryStore(), Limits(rate=1, burst=3), no_token=True) as house:
         client = house.client()
         answers = [client.get("/v1/runs") for _ in range(6)]
         assert [answer.status for answer in answers][:3] == [200, 200, 200]
@@ -134,7 +138,7 @@ def test_who_asks_too_often_is_told_when_to_come_again() -> None:
 
 
 def test_whoever_guesses_tokens_slows_down_nobody_else() -> None:
-    with House(InMemoryStore(), Limits(rate=0.001, burst=3)) as house:
+    with House(InMemoryStore(), Limits(rate=0.001, burst=3), no_token=True) as house:
         good, bad = house.client(house.token("viewer")), house.client("tenure_none_guessed")
         guessed = [bad.get("/v1/runs").status for _ in range(6)]
         assert guessed == [401, 401, 401, 429, 429, 429]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.gateway.problems import CannotListen
+from tenure.gateway.problems import CannotListen, NotSafe
 from tenure.gateway_process import GatewayProcess
 from tenure.model.tokens import PREFIX, Role, Token, bearer_of, digest_of, written
 from tenure.stores.memory import InMemoryStore
@@ -31,8 +31,9 @@ def limited(house: House) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[House]:
-    """A gateway of which nobody has made a token."""
-    with House(InMemoryStore()) as house:
+    """A gateway that asks for no token, although there is one."""
+    with House(InMemoryStore(), no_token=True) as house:
+        house.token("viewer")
         yield house
 
 
@@ -119,7 +120,7 @@ class TestALimitedToken:
 
 
 class TestWithoutTokens:
-    """A gateway on loopback, before the first token."""
+    """A gateway with ``--no-token``."""
 
     def test_this_machine_may_do_everything(self, home: House) -> None:
         client = home.client()
@@ -138,6 +139,7 @@ class TestWithoutTokens:
         for origin in ("https://evil.example", "http://localhost:1", "null", "http://[", ""):
             answer = client.post("/v1/runs", {"workflow": flow()}, origin=origin)
             assert (answer.status, answer.problem) == (403, "foreign-origin"), origin
+            assert client.get("/v1/runs", origin=origin).status == 403, origin
         own = f"http://127.0.0.1:{home.port}"
         assert client.post("/v1/runs", {"workflow": flow()}, origin=own).status == 201
         client.close()
@@ -148,6 +150,16 @@ class TestWithoutTokens:
             answer = client.get("/v1/runs", host=host)
             assert (answer.status, answer.problem) == (403, "foreign-origin"), host
         assert client.get("/v1/runs", host="localhost").status == 200
+        client.close()
+
+    @pytest.mark.parametrize(
+        "name", ["forwarded", "via", "x-real-ip", "x-forwarded-for", "X-Forwarded-Host"]
+    )
+    def test_what_a_proxy_passes_on_is_refused(self, home: House, name: str) -> None:
+        """One on this machine that rewrites Host would open it to everyone."""
+        client = home.client()
+        answer = client("GET", "/v1/runs", headers={name: "192.0.2.7"})
+        assert (answer.status, answer.problem) == (403, "foreign-origin")
         client.close()
 
     def test_a_form_of_another_site_is_no_json(self, home: House) -> None:
@@ -163,16 +175,22 @@ def test_with_a_token_the_page_that_asks_does_not_matter(operator: Client) -> No
     assert made.status == 201
 
 
-@pytest.mark.slow
-def test_once_there_is_a_token_this_machine_needs_one_too() -> None:
+def test_without_any_token_nobody_gets_in() -> None:
     with House(InMemoryStore()) as house:
         client = house.client()
-        assert client.get("/v1/runs").status == 200
-        house.token("viewer")
-        while client.get("/v1/runs").status == 200:
-            pass  # within a second
-        assert client.get("/v1/runs").problem == "unauthorized"
+        answer = client.get("/v1/runs")
+        assert (answer.status, answer.problem) == (401, "unauthorized")
+        assert client.get("/healthz").status == 200
         client.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7"])
+async def test_without_tokens_it_listens_on_loopback_only(host: str) -> None:
+    store = InMemoryStore()
+    async with tenure.Runner(store) as runner:
+        with pytest.raises(NotSafe, match=r"--no-token"):
+            async with GatewayProcess(store, runner, no_token=True).open(host, 0):
+                pass
 
 
 async def test_a_name_that_nobody_knows_is_said_before_anything_else() -> None:

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 import tenure
-from tenure.gateway.auth import Anonymous
 from tenure.gateway.calls import GatewayState, Limits, Operations, QueuesOfRuns, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.live.streams import Patience
@@ -57,7 +56,7 @@ class Gateway:
 
     async def start(self) -> None:
         listener = listen("127.0.0.1", 0)
-        app = new_app(self.parts, self._clock, self._limits, door=Anonymous.HOME)
+        app = new_app(self.parts, self._clock, self._limits, no_token=True)
         server = serving(app, listener, self._limits, self.parts.closing)
         await self._serving.enter_async_context(server)
         self.address = "http://{}:{}".format(*listener.getsockname())

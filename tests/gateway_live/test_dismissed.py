@@ -44,14 +44,3 @@ async def test_an_expired_token_ends_its_streams(memory: Any, gateways: Gateways
     async with looking(gateway.address, path_of(run), token=eve) as viewer:
         *_, last = await viewer.all()
     assert (last.kind, last.data["type"]) == ("problem", "urn:tenure:problem:unauthorized")
-
-
-async def test_the_first_token_ends_the_streams_of_those_without(
-    memory: Any, gateways: Gateways
-) -> None:
-    gateway, run = await gateways(memory), await create_embedded(memory)
-    async with looking(gateway.address, path_of(run)) as viewer:
-        await viewer.some(1)
-        await token(memory)
-        (last,) = await viewer.all()
-    assert (last.kind, last.data["type"]) == ("problem", "urn:tenure:problem:unauthorized")

@@ -10,7 +10,6 @@ from typing import Any
 
 import tenure
 from tenure.client import HttpStore
-from tenure.gateway.auth import Anonymous
 from tenure.gateway.calls import GatewayState, Limits, QueuesOfRuns, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
@@ -31,7 +30,7 @@ async def gateway(store: Any, port: int = 0) -> AsyncIterator[str]:
     nothing happens there that nobody asked for."""
     runner = tenure.Runner(store)
     try:
-        async with GatewayProcess(store, runner, limits=ANY_RATE).open(
+        async with GatewayProcess(store, runner, limits=ANY_RATE, no_token=True).open(
             "127.0.0.1", port
         ) as address:
             yield address
@@ -67,7 +66,7 @@ class SharedGateway:
             meters=meters,
             numbers=StoreNumbers(nothing, meters.registry, time),
         )
-        app, listener = new_app(parts, time, ANY_RATE, door=Anonymous.HOME), listen("127.0.0.1", 0)
+        app, listener = new_app(parts, time, ANY_RATE, no_token=True), listen("127.0.0.1", 0)
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with serving(app, listener, ANY_RATE, closing), HttpStore(address) as remote:
             yield cls(parts, remote)

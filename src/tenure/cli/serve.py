@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -27,10 +28,14 @@ from tenure.config import Settings
 from tenure.model.update import RecordedEvent
 from tenure.ports.execution import DEFAULT_GRACE, Recorder
 from tenure.ports.leases import LeaseStore
+from tenure.ports.store import TokenStore
 from tenure.runtime.owners import owner_label
 from tenure.runtime.run import nobody_could_submit, not_servable
 from tenure.system import settle_down
 from tenure.worker import Worker
+
+if TYPE_CHECKING:
+    from tenure.local_tokens import AdminToken
 
 _log = logging.getLogger("tenure.cli")
 
@@ -42,14 +47,43 @@ _NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client")
 class Front(NamedTuple):
     address: str
     store: OpenStore
+    token: AdminToken | None
+
+    @property
+    def told(self) -> str:
+        """What is said of it once it serves."""
+        if self.token is None:
+            return self.address
+        is_new = "a new admin token" if self.token.is_new else "the admin token"
+        return f"{self.address}; {is_new} is in {self.token.path}"
+
+
+class Entry(NamedTuple):
+    """Of requests: with which token, if any."""
+
+    no_token: bool
+    token_file: Path | None
+
+    @classmethod
+    def of(cls, no_token: bool, token_file: Path | None) -> Entry:
+        if no_token and token_file is not None:
+            raise click.UsageError("--no-token needs no --token-file. Give one of them.")
+        return cls(no_token, token_file)
 
 
 def listen_options(function: F) -> F:
     for option in (
         click.option(
-            "--allow-anyone",
+            "--no-token",
             is_flag=True,
-            help="Serve every client, without tokens. For closed networks.",
+            help="Ask this machine for no token: every user of it may do everything.",
+        ),
+        click.option(
+            "--token-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="PATH",
+            help="Take the admin token that stands in this file.  [default: one is made if the "
+            "store has none]",
         ),
         click.option(
             "--listen",
@@ -86,29 +120,44 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 @asynccontextmanager
-async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
+async def fronting(settings: Settings, entry: Entry) -> AsyncIterator[Front]:
     """Raises ``NotSafe``, ``CannotListen``, and the errors of opening the store."""
     from tenure.gateway.calls import Limits
     from tenure.gateway.metrics import Meters, measured
     from tenure.gateway_process import GatewayProcess
+    from tenure.local_tokens import admin_token, recorded
 
     tell_everything(settings)
     make_room(settings)
-    limits = Limits(rate=settings.gateway_rate, burst=2.0 * settings.gateway_rate)
+    limits = Limits(
+        rate=settings.gateway_rate,
+        burst=2.0 * settings.gateway_rate,
+        run_tasks=settings.gateway_run_tasks,
+    )
     host, _, port = settings.listen.rpartition(":")
     meters = Meters()
     async with open_store(settings.store) as store:
         counted = measured(store, meters, asyncio.get_running_loop().time)
         async with new_runner(settings, counted) as runner:
             gatehouse = GatewayProcess(
-                counted, runner, limits=limits, open_to_all=allow_anyone, meters=meters
+                counted, runner, limits=limits, no_token=entry.no_token, meters=meters
             )
             async with gatehouse.open(host.strip("[]"), int(port)) as address:
-                if gatehouse.lets_in is not None:
+                token: AdminToken | None = None
+                if entry.no_token:
                     _log.warning(
-                        "the gateway at %s asks for no token: %s", address, gatehouse.lets_in
+                        "the gateway at %s asks for no token: every user and process of this "
+                        "machine may do everything",
+                        address,
                     )
-                yield Front(address, counted)
+                elif isinstance(counted, TokenStore):
+                    token = await admin_token(counted, entry.token_file)
+                try:
+                    with recorded(address, token):
+                        yield Front(address, counted, token)
+                finally:
+                    if token is not None and token.is_new and not counted.durable:
+                        token.path.unlink(missing_ok=True)  # the store that knows it ends, too
 
 
 Fronting = Callable[[Settings], AbstractAsyncContextManager[Front]]
@@ -146,7 +195,7 @@ def serve(
                 name=name,
                 recorders=() if quiet else (told,),
             )
-            at = f"; API at {gateway.address}" if gateway is not None else ""
+            at = f"; API at {gateway.told}" if gateway is not None else ""
             said = partial(announcer(settings), f"{opening}{at}; Ctrl-C drains")
             await _serve(worker, settings, None if quiet or as_json else said, last_words)
 

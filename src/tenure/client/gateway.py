@@ -136,13 +136,13 @@ class Gateway:
         *,
         files: Mapping[str, bytes] | None = None,
         key: str | None = None,
-    ) -> RunSnapshot:
+    ) -> RunSummary:
         """``workflow`` is the text of a file, or the same as an object. ``key`` identifies this
         request: a repetition is answered with the run that the first one created. ``KeyReused`` for
         another request with the same key."""
         body = encoded(Submission(workflow=workflow, files=dict(files or {}), options=options))
         headers = key_header(key)
-        return await self._line.ask("POST", "/v1/runs", RunSnapshot, body=body, headers=headers)
+        return await self._line.ask("POST", "/v1/runs", RunSummary, body=body, headers=headers)
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> RunSnapshot:
         return await self._post_verb(run_id, "cancel", Cancellation(reason=reason))
@@ -155,19 +155,18 @@ class Gateway:
 
     async def retry(
         self, run_id: str, request: RetryRequest = RetryRequest(), *, key: str | None = None
-    ) -> RunSnapshot:
+    ) -> RunSummary:
         """Returns the new run. ``key`` as in ``submit``."""
-        return await self._post_verb(run_id, "retry", request, key_header(key))
+        path, body = f"/v1/runs/{known(run_id)}/retry", encoded(request)
+        return await self._line.ask("POST", path, RunSummary, body=body, headers=key_header(key))
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> Reconciled:
         body = encoded(ReconcileRequest(reason=reason))
         return await self._line.ask("POST", "/v1/reconcile", Reconciled, body=body)
 
-    async def _post_verb(
-        self, run_id: str, verb: str, request: object, headers: Mapping[str, str] = {}
-    ) -> RunSnapshot:
+    async def _post_verb(self, run_id: str, verb: str, request: object) -> RunSnapshot:
         path, body = f"/v1/runs/{known(run_id)}/{verb}", encoded(request)
-        return await self._line.ask("POST", path, RunSnapshot, body=body, headers=headers)
+        return await self._line.ask("POST", path, RunSnapshot, body=body)
 
     # Callbacks
 

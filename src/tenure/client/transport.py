@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from enum import Enum
 from io import BytesIO
+from ipaddress import ip_address
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -238,7 +239,17 @@ def _proxy_for(address: str) -> str | None:
     """The proxy to use, if any. Looked up once: aiohttp would look for it, and for passwords in the
     user's home, at each request, in a thread."""
     parts = urlsplit(address)
+    if is_here(parts.hostname or ""):  # no proxy leads back, and none shall see the token
+        return None
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def is_here(host: str) -> bool:
+    """On loopback, which no other machine can be reached by."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _in_pieces(body: bytes | None) -> bytes | BytesIO | None:

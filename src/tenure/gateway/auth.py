@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from enum import Enum
 from ipaddress import ip_address
 from math import inf
 from typing import Any
@@ -43,10 +42,6 @@ class TokenBook:
         self._tokens: dict[str, Token] = {}
         self._read_at = -inf
         self._reading = asyncio.Lock()
-
-    async def has_any(self) -> bool:
-        """Expired and revoked ones count too: then all requests are refused, not all admitted."""
-        return bool(await self._known())
 
     async def bearer(self, text: str, *, anew: bool = False) -> Caller | None:
         """``anew``: bypass the cache, for a token that may have just been created."""
@@ -103,25 +98,18 @@ PUBLIC = Caller("anybody", Role.VIEWER, frozenset())
 """Caller of a route that needs no token."""
 UNAUTHENTICATED = Caller("anybody", Role.ADMIN)
 """Caller of a gateway that needs no token."""
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
-
-
-class Anonymous(Enum):
-    """Whether requests without a token are admitted."""
-
-    SHUT = "shut"
-    HOME = "home"
-    """From this machine, as long as there are no tokens."""
-    OPEN = "open"
-    """All of them: the operator has asked for it."""
+_FORWARDED = ("forwarded", "via", "x-real-ip")
+"""Besides all that begins with ``x-forwarded-``: a proxy says that it passes on a request."""
 
 
 class Admission:
-    def __init__(self, book: TokenBook, rates: Rates, door: Anonymous) -> None:
+    """``no_token``: a request of this machine needs none."""
+
+    def __init__(self, book: TokenBook, rates: Rates, *, no_token: bool) -> None:
         self._book = book
         self._rates = rates
-        self._door = door
+        self._no_token = no_token
 
     async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
         """The caller, if it may use this route. ``Refusal``."""
@@ -154,9 +142,9 @@ class Admission:
         given = headers.get("authorization")
         if given is not None:
             return await self._bearer(given, f"from {_client(scope)}")
-        if await self._needs_token():
+        if not self._no_token:
             raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
-        self._check_origin(scope["method"], headers)
+        _check_local(headers)
         return UNAUTHENTICATED
 
     async def _bearer(self, given: str, place: str) -> Caller:
@@ -170,30 +158,27 @@ class Admission:
             raise _not_known()
         return caller
 
-    async def _needs_token(self) -> bool:
-        if self._door is Anonymous.HOME:
-            return await self._book.has_any()
-        return self._door is Anonymous.SHUT
-
-    def _check_origin(self, method: str, headers: dict[str, str]) -> None:
-        """Without tokens a browser on this machine would send whatever any page asks of it,
-        including a page whose host name resolves to this machine."""
-        host = _name_of(f"//{headers.get('host', '')}")
-        if self._door is Anonymous.HOME and not is_loopback(host):
-            said = f"without tokens this serves localhost, not {host[:100]!r}"
-            raise Refusal(FOREIGN_ORIGIN, said)
-        origin = headers.get("origin")
-        if origin is None or method in _SAFE_METHODS:
-            return
-        if _place_of(origin) != headers.get("host", "").lower():
-            said = f"a page of {origin[:100]!r} may change nothing here without a token"
-            raise Refusal(FOREIGN_ORIGIN, said)
-
     def _check_rate(self, key: str) -> None:
         wait = self._rates.wait(key)
         if wait:
             said = f"ask again in {wait:.1f} seconds"
             raise Refusal(TOO_MANY, said, {"retry-after": str(int(wait) + 1)})
+
+
+def _check_local(headers: dict[str, str]) -> None:
+    """Without tokens a browser on this machine would do whatever any page asks of it, also one
+    whose name was made to lead here; and a proxy on this machine whatever anyone asks."""
+    host = _name_of(f"//{headers.get('host', '')}")
+    if not is_loopback(host):
+        raise Refusal(FOREIGN_ORIGIN, f"without tokens this serves localhost, not {host[:100]!r}")
+    origin = headers.get("origin")
+    if origin is not None and _place_of(origin) != headers.get("host", "").lower():
+        said = f"a page of {origin[:100]!r} may ask nothing here without a token"
+        raise Refusal(FOREIGN_ORIGIN, said)
+    for name in headers:
+        if name in _FORWARDED or name.startswith("x-forwarded-"):
+            said = f"without tokens nothing is taken from a proxy ({name[:60]})"
+            raise Refusal(FOREIGN_ORIGIN, said)
 
 
 def _bearers_text(given: str) -> str:

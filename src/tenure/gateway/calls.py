@@ -175,6 +175,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     idle_seconds: int = 75
     drain_seconds: int = 10
     """For answers in progress when the gateway stops."""
+    run_tasks: int = 200_000
+    """Of a new run: hosts of all its steps, loop items counted."""
+    large_answers: int = 16
+    """Records of many hosts, on their way at once."""
+    large_answers_of_one: int = 4
+    """The same, of one token."""
+    send_seconds: float = 20.0
+    """For a client to take a piece of 64 kB."""
+    claimed_hosts: int = 50_000
+    """In one answer to a claim, beyond its first run."""
 
 
 class GatewayState(Struct, kw_only=True, gc=False):
@@ -196,6 +206,7 @@ class GatewayState(Struct, kw_only=True, gc=False):
     numbers: StoreNumbers
     patience: Patience = Patience()
     """Time-outs of streams."""
+    limits: Limits = Limits()
     document: bytes = b"{}"
     """The OpenAPI document."""
     steady: dict[str, tuple[str, bytes]] = field(default_factory=dict)

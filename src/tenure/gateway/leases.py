@@ -14,7 +14,7 @@ from tenure.gateway.calls import Answer, Call, GatewayState
 from tenure.gateway.problems import Refusal
 from tenure.model.errors import LeaseLost, NotSupported, StoreUnavailable
 from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
-from tenure.model.query import topic_of_owner
+from tenure.model.query import RunFilter, topic_of_owner
 from tenure.model.tokens import Role
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.ports.leases import LeaseStore, Presence, WorkerRegistry
@@ -43,7 +43,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
         owner_id=asked.owner_id,
         seconds=asked.lease_seconds,
         claim_id=asked.claim_id or new_update_id(),
-        limit=asked.limit,
+        limit=await _bounded(call, store),
         queues=asked.queues,
         purpose=asked.purpose,
         expired=asked.expired,
@@ -51,6 +51,23 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
     )
     claimed = await store.claim_runs(request)
     return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
+
+
+async def _bounded(call: Call[NoQuery, Claims], store: LeaseStore) -> int:
+    """As many runs as one answer may hold, should they be the largest of those that wait; at least
+    one. They are counted before they are claimed: what is large shall not even be read."""
+    asked, left = call.body, call.parts.limits.claimed_hosts
+    if asked.limit == 1 or asked.purpose is not Purpose.EXECUTE:
+        return asked.limit
+    sizes: list[int] = []
+    for queue in asked.queues:
+        page = await store.list_runnable(RunFilter(queue=queue), limit=asked.limit)
+        sizes += [run.counts.hosts_total for run in page.items]
+    for number, size in enumerate(sorted(sizes, reverse=True)[: asked.limit]):
+        left -= size
+        if left < 0:
+            return max(number, 1)
+    return asked.limit
 
 
 async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:

@@ -29,7 +29,7 @@ from tenure.gateway.problems import (
     VERSION_CONFLICT,
 )
 from tenure.model.leases import Renewal
-from tenure.model.snapshot import RunSnapshot
+from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.runtime.explain import Explanation
 from tenure.runtime.prepare import MAX_FILES_BYTES
 from tenure.wire import output as shapes
@@ -256,7 +256,7 @@ RUNS = (
         body=Submission,
         max_body_bytes=_MAX_SUBMISSION_BODY_BYTES,
         handler=submit.submit,
-        answers={201: RunSnapshot},
+        answers={201: RunSummary},
         problems=(RUN_EXISTS, KEY_REUSED, INVALID_WORKFLOW, INVALID_OPTIONS, STORE_REJECTED),
         request_headers=_KEY_HEADER,
     ),
@@ -336,7 +336,7 @@ VERBS = (
         body=RetryRequest,
         body_optional=True,
         handler=submit.retry,
-        answers={201: RunSnapshot},
+        answers={201: RunSummary},
         problems=(
             RUN_NOT_FOUND,
             RUN_EXISTS,

@@ -15,7 +15,15 @@ import msgspec
 from msgspec import ValidationError, convert
 from starlette.types import Receive, Scope, Send
 
-from tenure.gateway.answers import JSON, prefers, send_answer
+from tenure.gateway.answers import (
+    JSON,
+    LARGE_BYTES,
+    LargeAnswers,
+    is_large,
+    prefers,
+    send_answer,
+    send_large,
+)
 from tenure.gateway.auth import Admission
 from tenure.gateway.calls import Answer, Call, GatewayState, Limits, RawAnswer, Route, StreamAnswer
 from tenure.gateway.live.streams import SSE_MEDIA_TYPE, send_stream
@@ -176,7 +184,8 @@ Headers = dict[str, str]
 
 CALLER = "tenure.caller"
 CREATED_RUN_ID = "tenure.run_id"
-"""Scope keys for the log: the admitted caller, and the run it created."""
+TOKEN = "tenure.token_id"  # noqa: S105  (a key of the scope)
+"""Scope keys: the admitted caller, the run it created, its token."""
 _SINGLE_HEADERS = frozenset(
     {b"authorization", b"content-type", b"host", b"idempotency-key", b"origin"}
 )
@@ -192,8 +201,11 @@ class Resource:
         parts: GatewayState,
         admission: Admission,
         intake: Intake,
+        large: LargeAnswers,
     ) -> None:
-        self._methods = {route.method: Method(route, parts, admission, intake) for route in routes}
+        self._methods = {
+            route.method: Method(route, parts, admission, intake, large) for route in routes
+        }
         if "GET" in self._methods:
             self._methods["HEAD"] = self._methods["GET"]
         self._allowed = ", ".join(sorted(self._methods))
@@ -210,9 +222,15 @@ class Resource:
 
 class Method:
     def __init__(
-        self, route: Route[Any, Any], parts: GatewayState, admission: Admission, intake: Intake
+        self,
+        route: Route[Any, Any],
+        parts: GatewayState,
+        admission: Admission,
+        intake: Intake,
+        large: LargeAnswers,
     ) -> None:
         self._route = route
+        self._large = large
         self._parts = parts
         self._admission = admission
         self._intake = intake
@@ -231,12 +249,24 @@ class Method:
                 return
             if isinstance(answer, Answer):
                 scope[CREATED_RUN_ID] = getattr(answer.value, "run_id", None)
+                if is_large(answer.value):
+                    await self._send_large(scope, send, answer)
+                    return
             body, media_type = self._encoded(answer)
+            if len(body) > LARGE_BYTES:
+                with self._large.one(scope[TOKEN]):
+                    await self._send(scope, send, answer, body, media_type)
+                return
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001  (each becomes a problem document)
             await send_problem(scope, send, error)
             return
+        await self._send(scope, send, answer, body, media_type)
+
+    async def _send(
+        self, scope: Scope, send: Send, answer: Answer | RawAnswer, body: bytes, media_type: str
+    ) -> None:
         await send_answer(
             send,
             answer.status,
@@ -246,14 +276,28 @@ class Method:
             accept_encoding=header(scope, b"accept-encoding"),
             head=scope["method"] == "HEAD",
             packed=answer.packed if isinstance(answer, RawAnswer) else None,
+            send_timeout=self._parts.limits.send_seconds,
         )
+
+    async def _send_large(self, scope: Scope, send: Send, answer: Answer) -> None:
+        """``Refusal``, before anything was sent."""
+        with self._large.one(scope[TOKEN]):
+            await send_large(
+                send,
+                answer.status,
+                answer.value,
+                answer.headers,
+                accept_encoding=header(scope, b"accept-encoding"),
+                head=scope["method"] == "HEAD",
+                send_timeout=self._parts.limits.send_seconds,
+            )
 
     async def _answer(
         self, scope: Scope, receive: Receive, headers: Headers
     ) -> Answer | RawAnswer | StreamAnswer:
         route = self._route
         caller = await self._admission.admit(scope, headers, route)
-        scope[CALLER] = caller.name
+        scope[CALLER], scope[TOKEN] = caller.name, caller.token_id
         query = read_query(route.query, self._several, scope["query_string"])
         body = await self._body(receive, headers)
         call: Call[Any, Any] = Call(

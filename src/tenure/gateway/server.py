@@ -16,7 +16,8 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.aio import about, pause
-from tenure.gateway.auth import Admission, Anonymous, Rates, TokenBook
+from tenure.gateway.answers import LargeAnswers
+from tenure.gateway.auth import Admission, Rates, TokenBook
 from tenure.gateway.calls import GatewayState, Limits, Route
 from tenure.gateway.live.streams import SSE_MEDIA_TYPE
 from tenure.gateway.metrics import Meters
@@ -27,6 +28,8 @@ from tenure.gateway.routing import CALLER, CREATED_RUN_ID, Intake, Resource, not
 
 _BACKLOG = 1024
 _STOP_POLL_INTERVAL_S = 0.01
+_STALLED = 3
+"""Times the seconds for one piece, after which the system ends a connection that takes nothing."""
 
 
 class Server(uvicorn.Server):
@@ -90,13 +93,17 @@ def check_name(host: str, port: int) -> None:
         _found(host, port)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, limits: Limits = Limits()) -> socket.socket:
     """A listening socket; port zero: any free port. ``CannotListen``."""
     with _said(host, port):
         family, kind, protocol, _, address = _found(host, port)
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # not on macOS
+                # Of a client that takes nothing even closing waits for what is on its way.
+                stalled_ms = int(limits.send_seconds * _STALLED * 1000)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_ms)
             listener.bind(address)
             listener.listen(_BACKLOG)
             listener.setblocking(False)
@@ -198,15 +205,16 @@ def new_app(
     clock: Callable[[], float],
     limits: Limits = Limits(),
     *,
-    door: Anonymous = Anonymous.SHUT,
+    no_token: bool = False,
     routes: Sequence[Route[Any, Any]] = ROUTES,
 ) -> Router:
-    """The gateway as an ASGI application. ``clock`` counts seconds; ``door`` says what a request
-    without a token may do."""
-    parts.document = encoded(routes)
+    """The gateway as an ASGI application. ``clock`` counts seconds; with ``no_token`` clients on
+    this machine need none."""
+    parts.document, parts.limits = encoded(routes), limits
     book = TokenBook(parts.store, parts.now, clock)
     rates = Rates(limits.rate, limits.burst, clock)
-    admission, intake = Admission(book, rates, door), Intake(limits)
+    admission, intake = Admission(book, rates, no_token=no_token), Intake(limits)
+    large = LargeAnswers(limits.large_answers, limits.large_answers_of_one)
 
     def counted(app: ASGIApp, route: str) -> Counted:
         return Counted(app, route, parts.meters, clock)
@@ -215,7 +223,7 @@ def new_app(
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
     paths = [
-        Path(of_it[0].pattern, counted(Resource(of_it, parts, admission, intake), path))
+        Path(of_it[0].pattern, counted(Resource(of_it, parts, admission, intake, large), path))
         for path, of_it in by_path.items()
     ]
     return Router(paths, redirect_slashes=False, default=counted(nothing_here, "none"))

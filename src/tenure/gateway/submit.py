@@ -6,25 +6,38 @@ import asyncio
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
 
+from tenure.gateway.answers import hosts_in
 from tenure.gateway.auth import check_queue, run_of
 from tenure.gateway.calls import Answer, Call, Caller
 from tenure.gateway.problems import MALFORMED, TOO_LARGE, Refusal
-from tenure.gateway.runs import shown
-from tenure.model.errors import InvalidOptions, InvalidWorkflow, KeyReused, RunExists
+from tenure.model.errors import (
+    ExpressionError,
+    InvalidOptions,
+    InvalidWorkflow,
+    KeyReused,
+    RunExists,
+)
 from tenure.model.ids import check_run_id
-from tenure.model.snapshot import RunSnapshot
+from tenure.model.snapshot import RunSnapshot, summarize
 from tenure.runtime.options import RunOptions
+from tenure.runtime.prepare import Source
 from tenure.runtime.retry import RetryOptions
 from tenure.wire.runs import NewCallback, NoQuery, RetryRequest, Submission, SubmitOptions
+from tenure.workflow.arguments import compile_loop
+from tenure.workflow.parse import placed
+from tenure.workflow.plan import Exports, PlannedStep, make_plan
 from tenure.workflow.spec import CallbackSpec
 
 _MAX_KEY_CHARACTERS = 255
 _MAX_OPTIONS_BYTES = 1 << 20
+_COUNTING_S = 5.0
+"""For expressions of loops; what takes longer counts as too many."""
 
 
 class RequestKey(NamedTuple):
@@ -80,8 +93,43 @@ async def _submitted(call: Call[NoQuery, Submission], key: RequestKey | None) ->
     body = call.body
     source = await asyncio.to_thread(call.parts.read, _text(body.workflow))
     check_queue(call.caller, body.options.queue or source.workflow.queue)
+    most = call.parts.limits.run_tasks
+    await asyncio.to_thread(_check_tasks, source, body.options, most)
     options = _options(body, call.caller, key)
     return await call.parts.desk.submit(source, options, update_id=key.update_id if key else None)
+
+
+def _check_tasks(source: Source, options: SubmitOptions, most: int) -> None:
+    """``InvalidWorkflow`` for a run whose record nothing could show: a small workflow may mean
+    millions of tasks."""
+    plan = make_plan(source.workflow, limit=options.limit, local=options.local)
+    exports, until = Exports(plan, options.vars), monotonic() + _COUNTING_S
+    tasks = 0
+    for step in plan.steps:
+        handlers = 1 + len(step.step.notify)
+        for times in _times(step, exports):
+            tasks += times * handlers
+            if tasks > most or monotonic() > until:
+                raise _too_many_tasks(source, most)
+
+
+def _times(step: PlannedStep, exports: Exports) -> Iterator[int]:
+    """How often it runs on each of its hosts; once, as far as it cannot be known before."""
+    if step.step.loop is None:
+        yield len(step.hosts)
+        return
+    loop = compile_loop(step.step.loop)
+    for host in step.hosts:
+        try:
+            yield max(1, len(loop.items(exports.scope(host))))
+        except ExpressionError:
+            yield 1
+
+
+def _too_many_tasks(source: Source, most: int) -> InvalidWorkflow:
+    said = f"more than {most:,} tasks: hosts of all steps, with the items of loops and handlers"
+    hint = "make several runs of it (limit), or raise gateway_run_tasks of the gateway"
+    return InvalidWorkflow(placed([(("steps",), said, hint)], source.source, source.text))
 
 
 def _text(workflow: str | dict[str, Any]) -> str:
@@ -126,6 +174,9 @@ def _callback(given: NewCallback) -> CallbackSpec:
 
 async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
     old, given = await run_of(call), call.body
+    if hosts_in(old) > call.parts.limits.run_tasks:
+        said = f"run {old.run_id} has more than {call.parts.limits.run_tasks:,} tasks"
+        raise InvalidOptions([f"run_id: {said}, the most that a run of this gateway may have"])
     key = key_of(call, given.run_id)
     options = RetryOptions(
         run_id=key.run_id if key else given.run_id,
@@ -144,4 +195,4 @@ async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
 
 def _created(run: RunSnapshot) -> Answer:
     headers = {"location": f"/v1/runs/{run.run_id}"}
-    return Answer(status=201, value=shown(run), headers=headers)
+    return Answer(status=201, value=summarize(run), headers=headers)

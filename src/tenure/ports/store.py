@@ -315,7 +315,7 @@ class TakesTurns(Transport, Protocol):
 
 @runtime_checkable
 class TokenStore(Protocol):
-    """Tokens of the gateway. Without it a gateway serves its own machine only.
+    """Tokens of the gateway. Without it a gateway serves its own machine only, with ``--no-token``.
 
     Tokens are kept in the store of the runs: all gateways of a store know the same ones, and all
     refuse one that is revoked.
@@ -324,6 +324,11 @@ class TokenStore(Protocol):
     async def add_token(self, token: Token) -> Token:
         """Returns the token as stored, with ``created_at`` by the store's clock. An existing id
         keeps its token, which is returned."""
+        ...
+
+    async def add_first_token(self, token: Token) -> bool:
+        """Whether this very token is kept now: only if there was none at all, not even one that is
+        expired or revoked. Of several that are added at once under the same id one is kept."""
         ...
 
     async def list_tokens(self) -> list[Token]:

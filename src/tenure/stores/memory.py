@@ -764,6 +764,12 @@ class InMemoryStore:
         with self._lock:
             return self._tokens.setdefault(token.id, replace(token, created_at=self._clock.now()))
 
+    async def add_first_token(self, token: Token) -> bool:
+        with self._lock:
+            if not self._tokens:
+                self._tokens[token.id] = replace(token, created_at=self._clock.now())
+            return token.id in self._tokens and self._tokens[token.id].digest == token.digest
+
     async def list_tokens(self) -> list[Token]:
         with self._lock:
             return list(self._tokens.values())

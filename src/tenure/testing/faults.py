@@ -97,6 +97,7 @@ METHODS: frozenset[str] = frozenset(
 """All asynchronous calls of the protocols."""
 WRITES: frozenset[str] = frozenset(
     {
+        "add_first_token",
         "add_token",
         "append",
         "begin_run",

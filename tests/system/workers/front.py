@@ -34,7 +34,7 @@ class Front:
                 process.put_down()
 
     def start(self) -> None:
-        argv = [TENURE, "gateway", "--store", self._fleet.url, "--listen"]
+        argv = [TENURE, "gateway", "--no-token", "--store", self._fleet.url, "--listen"]
         env = self._fleet.surroundings()
         self.processes.append(
             WorkerProcess(

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -15,7 +16,7 @@ from tenure.cli.display.text import place_of, say
 from tenure.cli.exit_codes import Exit
 from tenure.cli.logging import announcer
 from tenure.cli.options import broker_option, json_option, store_option, verb
-from tenure.cli.serve import check_installed, fronting, listen_options, loop_factory
+from tenure.cli.serve import Entry, Front, check_installed, fronting, listen_options, loop_factory
 from tenure.cli.signals import Stopped, stoppable
 from tenure.config import Settings
 from tenure.system import settle_down
@@ -33,7 +34,8 @@ from tenure.system import settle_down
 @broker_option
 def command(
     listen: str | None,
-    allow_anyone: bool,
+    no_token: bool,
+    token_file: Path | None,
     quiet: bool,
     as_json: bool,
     store: str | None,
@@ -42,30 +44,31 @@ def command(
     """Serve the HTTP API: for people, programs and remote workers.
 
     Any number of gateways may share a store. Each also sends callbacks and marks abandoned runs.
-    Its routes are described at /docs and /openapi.json. Other machines need a token; once there is
-    a token, clients on this machine need one too. SIGTERM or Ctrl-C lets answers in progress end;
-    a second signal stops at once. With --json its address is printed as one object.
+    Its routes are described at /docs and /openapi.json. Every client needs a token: if the store
+    has none, an admin token is made, and the file it is in is named. SIGTERM or Ctrl-C lets answers
+    in progress end; a second signal stops at once. With --json its address is one object.
     """
     check_installed()
     settings = settings_for(store, broker, listen)
 
-    def serves(address: str) -> None:
+    def serves(front: Front) -> None:
         if as_json:
-            say(json_lines.as_json({"address": address}))
+            path = None if front.token is None else str(front.token.path)
+            say(json_lines.as_json({"address": front.address, "token_file": path}))
             sys.stdout.flush()
         elif not quiet:
-            announcer(settings)(f"serving {place_of(settings.store)} at {address}; Ctrl-C stops")
+            announcer(settings)(f"serving {place_of(settings.store)} at {front.told}; Ctrl-C stops")
 
     settle_down()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as running:
-            running.run(_serve(settings, serves, allow_anyone=allow_anyone))
+            running.run(_serve(settings, Entry.of(no_token, token_file), serves))
     except Stopped:
         return Exit.HARD_STOP
     return Exit.SUCCESS
 
 
-async def _serve(settings: Settings, serves: Callable[[str], None], *, allow_anyone: bool) -> None:
+async def _serve(settings: Settings, entry: Entry, serves: Callable[[Front], None]) -> None:
     stop = asyncio.Event()
 
     async def ask(_: signal.Signals) -> bool:
@@ -73,8 +76,8 @@ async def _serve(settings: Settings, serves: Callable[[str], None], *, allow_any
         return True
 
     async def serve() -> None:
-        async with fronting(settings, allow_anyone=allow_anyone) as front:
-            serves(front.address)
+        async with fronting(settings, entry) as front:
+            serves(front)
             await stop.wait()
 
     await stoppable(serve(), ask)

@@ -53,7 +53,7 @@ def tokens_of(store: RunStateStore) -> TokenStore:
 
 
 def keeps_no_tokens(kind: str) -> NotSupported:
-    return NotSupported(f"{kind} keeps no tokens: its gateway serves 127.0.0.1 only")
+    return NotSupported(f"{kind} keeps no tokens: its gateway wants --no-token")
 
 
 def state_of(token: Token, now: datetime) -> str:
@@ -118,8 +118,7 @@ def token_create(
     """Create a token, and show it once.
 
     Journals call its bearer NAME. Only a digest is stored: a lost token is revoked and replaced.
-    Gateways accept it at once. As soon as there is a token, a gateway requires one, also on its own
-    machine.
+    Gateways accept it at once.
     """
     if not _NAME.fullmatch(name):
         raise click.BadParameter(
@@ -167,7 +166,7 @@ def token_list(as_json: bool, store: str | None) -> None:
     if as_json:
         say(json_lines.as_json({"tokens": found}))
     elif not found:
-        note("there are no tokens: a gateway serves its own machine only; tenure token create")
+        note("there are no tokens yet: the first gateway makes one, or tenure token create")
     else:
         now = SystemClock().now()
         rows = [

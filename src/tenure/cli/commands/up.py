@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -11,7 +12,14 @@ from tenure.cli.context import settings_for
 from tenure.cli.display.text import note, place_of
 from tenure.cli.options import broker_option, json_option, secrets_option, store_option, verb
 from tenure.cli.secrets import for_worker
-from tenure.cli.serve import fronting, how_to_install, listen_options, missing_packages, serve
+from tenure.cli.serve import (
+    Entry,
+    fronting,
+    how_to_install,
+    listen_options,
+    missing_packages,
+    serve,
+)
 from tenure.runtime.options import MOST_AT_ONCE
 
 
@@ -35,7 +43,8 @@ def command(
     concurrency: int,
     secrets: tuple[str, ...],
     listen: str | None,
-    allow_anyone: bool,
+    no_token: bool,
+    token_file: Path | None,
     no_gateway: bool,
     quiet: bool,
     as_json: bool,
@@ -46,7 +55,8 @@ def command(
 
     A worker for the queue "default", the gateway, callbacks and the marking of abandoned runs, on
     SQLite unless another store is named. Then, from anywhere on this machine: tenure submit FILE.
-    Ctrl-C drains, as with tenure worker; the gateway answers until that is done.
+    Ctrl-C drains, as with tenure worker; the gateway answers until that is done. It asks for a
+    token: the first start makes one and says which file it is in.
     """
     settings = settings_for(store, broker, listen=listen)
     with_gateway = not no_gateway and not missing_packages()
@@ -61,5 +71,5 @@ def command(
         name=None,
         quiet=quiet,
         as_json=as_json,
-        front=partial(fronting, allow_anyone=allow_anyone) if with_gateway else None,
+        front=partial(fronting, entry=Entry.of(no_token, token_file)) if with_gateway else None,
     )

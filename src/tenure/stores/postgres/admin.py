@@ -150,6 +150,13 @@ class Admin:
                 await session.confirm()  # sent again
             return _token(await session.one("token", token.id))
 
+    async def add_first_token(self, token: Token) -> bool:
+        async with self._connections.session(Purpose.WRITING) as session:
+            if not await session.count("add_first_token", token.id, rows.text(token)):
+                await session.confirm()  # sent again
+            row = await session.first("token", token.id)
+            return row is not None and _token(row).digest == token.digest
+
     async def list_tokens(self) -> list[Token]:
         async with self._connections.session(Purpose.READING) as session:
             return [_token(row) for row in await session.all("tokens")]

@@ -866,6 +866,11 @@ select count(*) from tenure.pruned
 insert into tenure.tokens (id, created_at, body) values ($1, tenure.clock(), $2::json)
 on conflict (id) do nothing
 
+-- name: add_first_token
+insert into tenure.tokens (id, created_at, body)
+select $1, tenure.clock(), $2::json where not exists (select from tenure.tokens)
+on conflict (id) do nothing
+
 -- name: token
 select body::text, created_at, revoked_at from tenure.tokens where id = $1
 

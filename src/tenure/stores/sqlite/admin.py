@@ -299,6 +299,13 @@ class Registry:
             self._sql.do("add_token", token.id, new)
             return decode(_tokens, self._sql.one("token", token.id)[0])
 
+    def add_first_token(self, token: Token) -> bool:
+        with transaction(self._connection):
+            new = rows.text(replace(token, created_at=self._clock.read().now))
+            self._sql.do("add_first_token", token.id, new)
+            row = self._sql.first("token", token.id)
+            return row is not None and decode(_tokens, row[0]).digest == token.digest
+
     def revoke_token(self, token_id: str) -> Token | None:
         with transaction(self._connection):
             row = self._sql.first("token", token_id)

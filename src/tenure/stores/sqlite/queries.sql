@@ -432,6 +432,9 @@ where seq not in (select seq from runs) and seq not in (select seq from pruned)
 -- name: add_token
 insert into tokens (id, body) values (?, ?) on conflict (id) do nothing
 
+-- name: add_first_token
+insert into tokens (id, body) select ?, ? where not exists (select 1 from tokens)
+
 -- name: token
 select body from tokens where id = ?
 

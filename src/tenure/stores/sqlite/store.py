@@ -333,6 +333,9 @@ class SQLiteStore:
     async def add_token(self, token: Token) -> Token:
         return await self._writer.run(lambda: self._registry.add_token(token))
 
+    async def add_first_token(self, token: Token) -> bool:
+        return await self._writer.run(lambda: self._registry.add_first_token(token))
+
     async def list_tokens(self) -> list[Token]:
         return await self._reader.run(lambda: self._reading.tokens())
 

@@ -247,6 +247,31 @@ class TokenStoreContract(ContractHarness):
         assert await store.add_token(_token(words="another")) == first
         assert await store.list_tokens() == [first]
 
+    async def test_first_token_is_kept_if_there_is_none(self, store: TokenStore) -> None:
+        assert await store.add_first_token(_token("first"))
+        assert await store.add_first_token(_token("first")), "sent again"
+        (kept,) = await store.list_tokens()
+        assert (kept.id, kept.digest) == ("first", digest_of("opensesame"))
+        assert kept.created_at is not None
+        assert not await store.add_first_token(_token("first", words="another"))
+        assert not await store.add_first_token(_token("t2"))
+        assert await store.list_tokens() == [kept]
+
+    async def test_no_token_is_first_after_a_revoked_one(self, store: TokenStore) -> None:
+        await store.add_token(_token())
+        await store.revoke_token("t1")
+        assert not await store.add_first_token(_token("first"))
+        assert [token.id for token in await store.list_tokens()] == ["t1"]
+
+    async def test_of_several_at_once_one_is_first(self, store: TokenStore) -> None:
+        words = [f"secret {number}" for number in range(5)]
+        added = await asyncio.gather(
+            *(store.add_first_token(_token("first", words=each)) for each in words)
+        )
+        assert sorted(added) == [False] * 4 + [True]
+        (kept,) = await store.list_tokens()
+        assert kept.digest == digest_of(words[added.index(True)])
+
     async def test_revoked_token_is_listed_as_such(self, store: TokenStore) -> None:
         await store.add_token(_token("t1"))
         other = await store.add_token(_token("t2"))
