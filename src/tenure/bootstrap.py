@@ -22,7 +22,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.ports.callbacks import CallbackSender, NotTaken
 from tenure.ports.environment import Broker
-from tenure.ports.execution import Action, Transport
+from tenure.ports.execution import Action, LocalTasks, Transport
 from tenure.ports.store import RunStateStore
 from tenure.stores.place import absolute
 from tenure.wire.addresses import shown_address
@@ -348,7 +348,7 @@ def http_sender(
     return HttpSender(settings, own=own, trace=trace)
 
 
-def default_transport(*, task_groups: bool = True) -> Transport:
+def default_transport(tasks: LocalTasks = LocalTasks()) -> Transport:
     from tenure.transports import new_transport
 
-    return new_transport(supervised=True, task_groups=task_groups)
+    return new_transport(supervised=True, tasks=tasks)

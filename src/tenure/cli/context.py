@@ -161,6 +161,7 @@ def new_worker(
         max_takeovers=settings.max_takeovers,
         visibility_timeout=settings.visibility_timeout,
         recorders=recorders,
+        pass_env=None if settings.inherit_env else settings.pass_env,
         **_for_execution(settings),
     )
 

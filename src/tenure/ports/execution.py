@@ -98,6 +98,17 @@ class Transport(Protocol):
         ...
 
 
+class LocalTasks(Struct, frozen=True, kw_only=True):
+    """How tasks on the machine that executes the run are started there."""
+
+    groups: bool = True
+    """Each in a control group of its own, where the system allows it."""
+    pass_env: tuple[str, ...] | None = None
+    """Variables of the executing process that tasks get besides the usual ones (``PATH``, ``HOME``,
+    ``LANG`` and the like); ``None``: all but Tenure's own. What the workflow gives they always
+    get."""
+
+
 # Takes the secrets of a run out of what is shown.
 #
 # Whoever shortens or tidies text masks it first: half a secret, or one whose tab became a blank, is

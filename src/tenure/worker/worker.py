@@ -22,7 +22,7 @@ from tenure.model.errors import TenureError
 from tenure.model.query import topic_of_queue
 from tenure.ports.callbacks import RunStateNotifier
 from tenure.ports.environment import Broker
-from tenure.ports.execution import Action, Recorder, Transport
+from tenure.ports.execution import Action, LocalTasks, Recorder, Transport
 from tenure.ports.leases import LeaseStore, Wakeups, WorkerInfo, WorkerRegistry
 from tenure.ports.store import Definitions, RunStateStore
 from tenure.runtime.group_commit import InTouch
@@ -69,7 +69,8 @@ class Worker:
     ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
-    its hints. The rest is as for ``Runner``. ``InvalidOptions`` names everything that cannot work.
+    its hints. With ``pass_env`` tasks do not inherit this process's environment, but for the usual
+    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. The rest is as for ``Runner``. ``InvalidOptions`` names everything that cannot work.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Worker:
         summary_bytes: int = 4096,
         log_cap: int = 10 * 1024 * 1024,
         task_groups: bool = True,
+        pass_env: Sequence[str] | None = None,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
         broker: Broker | str | None = None,
@@ -112,7 +114,9 @@ class Worker:
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
-            task_groups=task_groups,
+            local_tasks=LocalTasks(
+                groups=task_groups, pass_env=None if pass_env is None else tuple(pass_env)
+            ),
             callbacks=callbacks,
             retention=retention,
             broker=broker,

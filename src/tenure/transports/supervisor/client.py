@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tenure.model.errors import NotStarted, StillRunning, TransportError, Untrusted
-from tenure.ports.execution import Command, Output
+from tenure.ports.execution import Command, LocalTasks, Output
 from tenure.system import supervisor_mark
 from tenure.transports.children import ChildStarter, signal_as, until_done
 from tenure.transports.commands import (
@@ -54,6 +54,9 @@ sys.path.append(sys.argv[1])
 from tenure.transports.supervisor.program import main
 main()
 """
+_FOR_A_SUPERVISOR = ("LD_LIBRARY_PATH",)
+"""What its interpreter may need besides the usual variables. No more: its environment can be read
+by tasks until it is hidden."""
 _WHERE_TENURE_IS = str(Path(__file__).parents[3])
 
 
@@ -98,7 +101,7 @@ def launch(token: int, *, task_groups: bool) -> Launched:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=environment({}),
+            env=environment({}, _FOR_A_SUPERVISOR),
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
@@ -737,8 +740,8 @@ class SupervisedStarter:
     """Starts its supervisor with the first task, and a new one when that was lost. Where the
     system does not allow one, tasks are children of this program, and a warning says so."""
 
-    def __init__(self, *, task_groups: bool = True) -> None:
-        self._task_groups = task_groups
+    def __init__(self, tasks: LocalTasks = LocalTasks()) -> None:
+        self._tasks = tasks
         self._connections: dict[AbstractEventLoop, Connection] = {}
         self._opening: dict[AbstractEventLoop, asyncio.Task[Connection]] = {}
         self._windows: dict[str, tuple[int, float]] = {}
@@ -773,7 +776,7 @@ class SupervisedStarter:
 
     def _do_without(self, why: Unsupervised) -> None:
         if self._instead is None:
-            self._instead = ChildStarter()
+            self._instead = ChildStarter(self._tasks)
             _log.warning(
                 "local tasks are not supervised here (%s): what leaves its process group, or "
                 "outlives this program when that is killed, is not ended",
@@ -801,7 +804,7 @@ class SupervisedStarter:
     # Starting
 
     def _entrust(self, connection: Connection, command: Command) -> RemoteTask:
-        image = image_of(command)
+        image = image_of(command, self._tasks.pass_env)
         if image.cwd is None or not image.cwd.startswith(b"/"):
             image = image._replace(cwd=_here(image.cwd))
         order = self._order(command, image)
@@ -854,7 +857,7 @@ class SupervisedStarter:
                     del self._connections[other]
                     connection.drop()
             connection = self._connections[loop] = await Connection.open(
-                task_groups=self._task_groups
+                task_groups=self._tasks.groups
             )
         finally:
             del self._opening[loop]
