@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import secrets
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -20,6 +21,7 @@ from tenure.ports.leases import Presence
 
 # CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_SET_DUMPABLE = 4
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _OWNER_ID = re.compile(r"([^/]+)/([^/]+)/(\d+)/(\d{1,10})/(\d+)/[0-9a-f]+(?:@.+)?", re.ASCII)
 
@@ -44,6 +46,17 @@ def settle_down() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def hide_memory() -> None:
+    """For a process of our own that holds secrets: its memory, its environment and its open files
+    are no longer for other processes of its user to read, its tasks among them. Nor are there core
+    files and debuggers: a library leaves this to its application. Arguments stay readable."""
+    if sys.platform != "linux":
+        return
+    import ctypes  # not for those that only read
+
+    ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _boot_nanoseconds() -> int:

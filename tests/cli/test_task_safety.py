@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.conftest import Cli, finish
+from tests.cli.conftest import TENURE, Cli, finish
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +88,61 @@ def test_run_lets_its_tasks_inherit_as_a_shell_would(cli: Cli) -> None:
     seen = environment_in(cli.call("logs", "latest").out)
     assert seen["PGPASSWORD"] == "of-the-store"
     assert "TENURE_SECRET_TOKEN" not in seen
+
+
+SPY = """\
+version: v1
+name: spy
+secrets: [token]
+steps:
+  - name: spy
+    action: shell.run
+    args:
+      script: |
+        supervisor=$PPID
+        worker=$(cut -d ' ' -f 4 /proc/$supervisor/stat)
+        for pid in $supervisor $worker; do
+          for file in environ maps; do
+            if [ $(head -c 9 /proc/$pid/$file 2>/dev/null | wc -c) != 0 ]; then echo "read $file of $(cat /proc/$pid/comm)"; fi
+          done
+          tr '\\0' ' ' < /proc/$pid/cmdline; echo
+        done
+        cat /proc/$$/environ | tr '\\0' '\\n' | grep -c TENURE_HOST
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "worker", "up"])
+def test_a_task_cannot_read_what_its_user_s_processes_hold(cli: Cli, command: str) -> None:
+    flow = cli.workflow(SPY)
+    if command != "run":
+        assert cli.call("submit", flow).code == 0
+    process = _without_power("run", flow) if command == "run" else _without_power(command)
+    if command != "run":
+        assert cli.process("watch", "latest").code == 0
+        process.terminate()
+    process.wait(60)
+    said = cli.call("logs", "latest").out
+    assert "tenure-supervisor:" in said, "arguments can be read"
+    assert said.splitlines()[-1].endswith("1"), "of a process that is not hidden, all can be read"
+    assert "read " not in said
+
+
+def _without_power(*arguments: str) -> subprocess.Popen[bytes]:
+    """Root may look into every process, unless it lacks the capabilities for it."""
+    return subprocess.Popen([TENURE, *arguments], preexec_fn=_drop)  # noqa: PLW1509
+
+
+def _drop(
+    prctl: Callable[..., int] = ctypes.CDLL(None).prctl,
+    bounding_set_drop: int = 24,
+    ptrace_admin_perfmon: tuple[int, ...] = (19, 21, 38),
+) -> None:
+    for capability in ptrace_admin_perfmon:
+        prctl(bounding_set_drop, capability, 0, 0, 0)
+
+
+def test_a_password_in_an_argument_gets_a_notice(cli: Cli) -> None:
+    refused = cli.call("list", "--store", "postgresql://me:s3cret@127.0.0.1:1/none")
+    assert "put the URL in TENURE_STORE" in refused.err
+    assert "s3cret" not in refused.err
+    assert "TENURE_STORE" not in cli.call("list", "--store", "sqlite:///none.db").err

@@ -70,7 +70,8 @@ class Worker:
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
     its hints. With ``pass_env`` tasks do not inherit this process's environment, but for the usual
-    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. The rest is as for ``Runner``. ``InvalidOptions`` names everything that cannot work.
+    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. The rest is as for ``Runner``.
+    ``InvalidOptions`` names everything that cannot work.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from tenure.cli.options import broker_option, json_option, secrets_option, store
 from tenure.cli.secrets import for_worker
 from tenure.cli.serve import fronting, how_to_install, listen_options, missing_packages, serve
 from tenure.runtime.options import MOST_AT_ONCE
+from tenure.system import hide_memory
 
 
 @verb("up", "tenure up", "tenure up --store sqlite:///runs.db --concurrency 5")
@@ -48,6 +49,7 @@ def command(
     SQLite unless another store is named. Then, from anywhere on this machine: tenure submit FILE.
     Ctrl-C drains, as with tenure worker; the gateway answers until that is done.
     """
+    hide_memory()
     settings = settings_for(store, broker, listen=listen)
     with_gateway = not no_gateway and not missing_packages()
     if not with_gateway and not no_gateway and not quiet:

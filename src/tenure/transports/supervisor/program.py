@@ -380,7 +380,7 @@ def _hidden(task: Task) -> bool:
 
 # The loop.
 
-_SET_PDEATHSIG, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 15, 36
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 4, 15, 36
 _NAME = b"tenure-superv"
 _LONGEST_SLEEP_S = 3600.0
 _MOST_FAILURES = 100
@@ -406,8 +406,10 @@ def main() -> None:
 
 def adopt_orphans() -> None:
     """Become a subreaper, under a name that ``ps`` shows, and one that goes on when its runner ends
-    even if it was stopped: else nothing would be left to end its tasks."""
+    even if it was stopped: else nothing would be left to end its tasks. What it was asked to start
+    holds secrets of other tasks: its memory is not for its user's processes to read."""
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
     libc.prctl(_SET_NAME, _NAME, 0, 0, 0)
     if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
