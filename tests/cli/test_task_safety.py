@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,7 +105,9 @@ steps:
         worker=$(cut -d ' ' -f 4 /proc/$supervisor/stat)
         for pid in $supervisor $worker; do
           for file in environ maps; do
-            if [ $(head -c 9 /proc/$pid/$file 2>/dev/null | wc -c) != 0 ]; then echo "read $file of $(cat /proc/$pid/comm)"; fi
+            if [ $(head -c 9 /proc/$pid/$file 2>/dev/null | wc -c) != 0 ]; then
+              echo "read $file of $(cat /proc/$pid/comm)"
+            fi
           done
           tr '\\0' ' ' < /proc/$pid/cmdline; echo
         done
@@ -129,7 +133,7 @@ def test_a_task_cannot_read_what_its_user_s_processes_hold(cli: Cli, command: st
 
 def _without_power(*arguments: str) -> subprocess.Popen[bytes]:
     """Root may look into every process, unless it lacks the capabilities for it."""
-    return subprocess.Popen([TENURE, *arguments], preexec_fn=_drop)  # noqa: PLW1509
+    return subprocess.Popen([TENURE, *arguments], preexec_fn=_drop)
 
 
 def _drop(
@@ -146,3 +150,40 @@ def test_a_password_in_an_argument_gets_a_notice(cli: Cli) -> None:
     assert "put the URL in TENURE_STORE" in refused.err
     assert "s3cret" not in refused.err
     assert "TENURE_STORE" not in cli.call("list", "--store", "sqlite:///none.db").err
+
+
+FILES = """\
+version: v1
+name: files
+secrets: [token]
+vars: {folder: "", mode: "0644"}
+steps:
+  - {name: say, action: cmd.run, args: {cmd: echo said, output_path: "${{ folder }}/kept/here"}}
+  - {name: a, action: file.copy, args: {content: "a ${{ token }}", dest: "${{ folder }}/a"}}
+  - {name: b, action: template.render, args: {template: "{{ token }}", dest: "${{ folder }}/b"}}
+  - {name: c, action: file.copy, args: {content: plain, dest: "${{ folder }}/open-plain"}}
+  - name: d
+    action: file.copy
+    args: {content: "${{ token }}", dest: "${{ folder }}/open-wanted", mode: "0644"}
+"""
+
+
+@pytest.mark.parametrize("store", ["sqlite:///named.db", "file:///{folder}/named"])
+def test_what_it_makes_is_for_its_user_alone(cli: Cli, store: str) -> None:
+    before = os.umask(0o022)
+    try:
+        flow, place = cli.workflow(FILES), str(cli.folder / "made")
+        done = cli.call("run", flow, "--store", store.format(folder=cli.folder), "--var",
+            f"folder={place}")  # fmt: skip
+    finally:
+        os.umask(before)
+    assert done.code == 0, done
+    modes = {
+        str(path.relative_to(cli.folder)): stat.S_IMODE(path.stat().st_mode)
+        for path in cli.folder.rglob("*")
+        if path.name != "flow.yaml"
+    }
+    opened = {name for name, mode in modes.items() if mode & 0o077}
+    assert opened == {"made/open-plain", "made/open-wanted"}
+    assert {"made/a", "made/b", "made/kept/here"} < set(modes)
+    assert any(name.startswith("named") for name in modes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Coroutine
@@ -88,8 +89,20 @@ def _put(file: BinaryIO, data: bytes) -> None:
 
 
 def _opened(folder: Path, stem: str) -> dict[str, BinaryIO]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return {stream: (folder / f"{stem}-{stream}.log").open("ab") for stream in STREAMS}
+    _make(folder)
+    names = {stream: folder / f"{stem}-{stream}.log" for stream in STREAMS}
+    return {stream: open(path, "ab", opener=_private) for stream, path in names.items()}
+
+
+def _make(folder: Path) -> None:
+    """And what is missing above it, for their owner alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 # Full output into the log, as it comes: under the owner's fence, in order, up to a cap.
