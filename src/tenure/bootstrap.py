@@ -295,11 +295,13 @@ def _unquoted(url: str, quoted: str) -> str:
     return path
 
 
-def default_actions() -> Mapping[str, Action]:
-    """Tenure's own actions, those of installed packages, and those made with ``@action``."""
+def default_actions(python_modules: Sequence[str] | None = None) -> Mapping[str, Action]:
+    """Tenure's own actions, those of installed packages, and those made with ``@action``.
+    ``python_modules``: whose functions may be called in this process; ``None``: any."""
     from tenure.actions import new_registry
+    from tenure.actions.registry import ActionRegistry
 
-    return new_registry()
+    return new_registry() if python_modules is None else ActionRegistry(python_modules)
 
 
 class _HttpOnDemand:

@@ -108,6 +108,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     pass_env: tuple[str, ...] = ()
     """Further variables of the worker's environment that its tasks get: a list of names, which may
     end in `*`."""
+    python_modules: tuple[str, ...] = ()
+    """Modules whose functions `python.call` may call inside `worker` and `up`, with their
+    submodules: a list of names."""
     retention: float = 0.0
     """How long a run is kept after its end; `0s` means for ever, else at least `1m`."""
     prune_rate: int = 100
@@ -382,6 +385,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "task_groups": _flag,
     "inherit_env": _flag,
     "pass_env": _names,
+    "python_modules": _names,
     "retention": _retention,
     "prune_rate": _whole(1, MOST_PRUNED_PER_S),
 }

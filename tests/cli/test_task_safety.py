@@ -187,3 +187,39 @@ def test_what_it_makes_is_for_its_user_alone(cli: Cli, store: str) -> None:
     assert opened == {"made/open-plain", "made/open-wanted"}
     assert {"made/a", "made/b", "made/kept/here"} < set(modes)
     assert any(name.startswith("named") for name in modes)
+
+
+CALL = """\
+version: v1
+name: call
+steps:
+  - {name: inside, action: python.call, args: {function: "%s"}}
+"""
+SHOP = "import os\n\ndef bill():\n    return {'pid': os.getpid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "function", "code"),
+    [
+        ("", "os:getpid", 1),
+        ("", "shop:bill", 1),
+        ("shop", "shop:bill", 0),
+        ("shop", "shopping:bill", 1),
+        ("shop", "shop:os.getpid", 1),
+    ],
+)
+def test_python_runs_inside_a_worker_only_from_modules_that_settings_name(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, allowed: str, function: str, code: int
+) -> None:
+    (cli.folder / "shop.py").write_text(SHOP)
+    (cli.folder / "shopping.py").write_text(SHOP)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+    monkeypatch.setenv("TENURE_PYTHON_MODULES", allowed)
+    with serving(cli, "worker"):
+        done = cli.call("submit", cli.workflow(CALL % function), "--wait")
+    assert done.code == code
+    assert ("python_modules" in done.out + done.err) == bool(code)
+
+
+def test_python_runs_inside_run_from_any_module(cli: Cli) -> None:
+    assert cli.process("run", cli.workflow(CALL % "tenure.system:hide_memory")).code == 0

@@ -170,6 +170,7 @@ def new_worker(
         visibility_timeout=settings.visibility_timeout,
         recorders=recorders,
         pass_env=None if settings.inherit_env else settings.pass_env,
+        python_modules=settings.python_modules,
         **_for_execution(settings),
     )
 

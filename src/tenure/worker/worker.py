@@ -18,6 +18,7 @@ from tenure.aio import (
     wait_for_event,
 )
 from tenure.assembly import Assembly
+from tenure.bootstrap import default_actions
 from tenure.model.errors import TenureError
 from tenure.model.query import topic_of_queue
 from tenure.ports.callbacks import RunStateNotifier
@@ -70,7 +71,9 @@ class Worker:
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
     its hints. With ``pass_env`` tasks do not inherit this process's environment, but for the usual
-    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. The rest is as for ``Runner``.
+    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. ``python_modules``:
+    whose functions ``python.call`` may call, instead of any, unless ``actions`` are given. The rest
+    is as for ``Runner``.
     ``InvalidOptions`` names everything that cannot work.
     """
 
@@ -94,6 +97,7 @@ class Worker:
         log_cap: int = 10 * 1024 * 1024,
         task_groups: bool = True,
         pass_env: Sequence[str] | None = None,
+        python_modules: Sequence[str] | None = None,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
         broker: Broker | str | None = None,
@@ -107,7 +111,7 @@ class Worker:
             store,
             notifier=notifier,
             recorders=recorders,
-            actions=actions,
+            actions=default_actions(python_modules) if actions is None else actions,
             transport=transport,
             name=worker_id,
             timing=times,
