@@ -76,6 +76,7 @@ def test_defaults_are_those_of_the_documentation(home: Path) -> None:
         "task_groups": "true",
         "inherit_env": "false",
         "pass_env": "none",
+        "task_user": "none",
         "python_modules": "none",
         "retention": "0s",
         "prune_rate": "100",

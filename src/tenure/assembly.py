@@ -102,6 +102,7 @@ class Assembly:
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
+            copies_as=local_tasks.user,
             max_takeovers=max_takeovers,
         )
         self.identity = Identity(

@@ -108,6 +108,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     pass_env: tuple[str, ...] = ()
     """Further variables of the worker's environment that its tasks get: a list of names, which may
     end in `*`."""
+    task_user: str = ""
+    """The user as whom local tasks of `worker` and `up` run, where these run as root."""
     python_modules: tuple[str, ...] = ()
     """Modules whose functions `python.call` may call inside `worker` and `up`, with their
     submodules: a list of names."""
@@ -339,6 +341,12 @@ def _targets(value: object) -> tuple[CallbackSpec, ...]:
     return read_targets(value)
 
 
+def _word(value: object) -> str:
+    if not isinstance(value, str) or any(map(str.isspace, value)):
+        raise ValueError(f"must be a name, not {kind(value)}")
+    return value
+
+
 def _names(value: object) -> tuple[str, ...]:
     """In a variable or flag separated by commas."""
     if isinstance(value, str):
@@ -385,6 +393,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "task_groups": _flag,
     "inherit_env": _flag,
     "pass_env": _names,
+    "task_user": _word,
     "python_modules": _names,
     "retention": _retention,
     "prune_rate": _whole(1, MOST_PRUNED_PER_S),

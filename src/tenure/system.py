@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from tenure.model.ids import RunIds
 from tenure.ports.environment import BootTime
@@ -57,6 +58,31 @@ def hide_memory() -> None:
     import ctypes  # not for those that only read
 
     ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+class Account(NamedTuple):
+    """A user of this machine, as processes are started for it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    name: str
+    shell: str
+
+    @classmethod
+    def named(cls, name: str) -> Account:
+        """``KeyError``."""
+        import pwd  # few need it
+
+        entry = pwd.getpwnam(name)
+        groups = tuple(os.getgrouplist(name, entry.pw_gid))
+        home = entry.pw_dir if os.path.isdir(entry.pw_dir) else "/"
+        return cls(entry.pw_uid, entry.pw_gid, groups, home, name, entry.pw_shell)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
 
 def _boot_nanoseconds() -> int:

@@ -8,6 +8,9 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from pwd import getpwnam
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -223,3 +226,65 @@ def test_python_runs_inside_a_worker_only_from_modules_that_settings_name(
 
 def test_python_runs_inside_run_from_any_module(cli: Cli) -> None:
     assert cli.process("run", cli.workflow(CALL % "tenure.system:hide_memory")).code == 0
+
+
+OTHER = """\
+version: v1
+name: other
+vars: {folder: "", kept: ""}
+steps:
+  - name: who
+    action: shell.run
+    args:
+      script: |
+        id -un; echo "$HOME $USER"; pwd
+        kill -9 $PPID && echo killed
+        echo who=$(id -un) >> "$TENURE_OUTPUT"
+      output_path: ${{ kept }}
+  - {name: exported, action: cmd.run, args: {cmd: "echo exported by $who"}}
+  - {name: copy, action: file.copy, args: {content: x, dest: "${{ folder }}/theirs"}}
+"""
+USER = "nobody"
+
+
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """A folder that user may write in."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as another user")
+def test_tasks_of_root_s_worker_run_as_the_user_that_settings_name(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, theirs: Path
+) -> None:
+    monkeypatch.setenv("TENURE_TASK_USER", USER)
+    given = ("--wait", "--var", f"folder={theirs}", "--var")
+    with serving(cli, "worker"):
+        done = cli.call("submit", cli.workflow(OTHER), *given, f"kept={theirs}/kept")
+        logged = cli.call("logs", "latest").out
+        refused = cli.call("submit", cli.workflow(OTHER), *given, f"kept={cli.folder}/kept")
+    assert done.code == 0, done
+    user = getpwnam(USER)
+    made = [theirs / "theirs", *theirs.glob("kept/*")]
+    assert len(made) == 3
+    assert {each.stat().st_uid for each in made} == {user.pw_uid}
+    said = (theirs / "kept").glob("*stdout*")
+    lines = next(said).read_text().splitlines()
+    assert lines[0] == USER
+    assert lines[1] == f"{user.pw_dir if os.path.isdir(user.pw_dir) else '/'} {USER}"
+    assert "killed" not in lines
+    assert "exported by nobody" in logged
+    assert refused.code == 1
+    assert f"{USER} cannot write there" in refused.out + refused.err
+    assert not (cli.folder / "kept").exists()
+
+
+def test_a_user_that_is_not_there_is_refused_at_the_start(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_TASK_USER", "nosuchuser")
+    refused = cli.process("worker")
+    assert refused.code == 2
+    assert "task_user" in refused.err

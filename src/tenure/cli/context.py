@@ -171,6 +171,7 @@ def new_worker(
         recorders=recorders,
         pass_env=None if settings.inherit_env else settings.pass_env,
         python_modules=settings.python_modules,
+        task_user=settings.task_user or None,
         **_for_execution(settings),
     )
 

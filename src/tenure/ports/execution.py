@@ -107,6 +107,8 @@ class LocalTasks(Struct, frozen=True, kw_only=True):
     """Variables of the executing process that tasks get besides the usual ones (``PATH``, ``HOME``,
     ``LANG`` and the like); ``None``: all but Tenure's own. What the workflow gives they always
     get."""
+    user: str | None = None
+    """As whom, where the executing process is root."""
 
 
 # Takes the secrets of a run out of what is shown.

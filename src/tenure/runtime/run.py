@@ -56,6 +56,7 @@ class Outputs:
         *,
         summary_bytes: int,
         log_cap: int,
+        copies_as: str | None = None,
     ) -> None:
         self._tracker = tracker
         self._audience = audience
@@ -63,6 +64,7 @@ class Outputs:
         self._log_store = log_store
         self._summary_bytes = summary_bytes
         self._log_cap = log_cap
+        self._copies_as = copies_as
 
     def printed(self, assignment: Assignment, attempt: int) -> Printed:
         show = None
@@ -80,6 +82,7 @@ class Outputs:
             show,
             self._masks,
             partial(_stem, assignment, attempt),
+            self._copies_as,
         )
 
     def _log_opener(self, assignment: Assignment, attempt: int) -> Callable[[], LogWriter] | None:
@@ -124,6 +127,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     progress_interval: float = 0.0
     summary_bytes: int = 4096
     log_cap: int = 10 * 1024 * 1024
+    copies_as: str | None = None
+    """The user who writes copies of output (``output_path``), if not this process's."""
     patience: float = 5.0
     """How long the end of a run waits for recorders and notifier."""
     max_takeovers: int = 5
@@ -187,6 +192,7 @@ class RunExecution:
             session.log_store,
             summary_bytes=around.summary_bytes,
             log_cap=around.log_cap,
+            copies_as=around.copies_as,
         )
         self._engine = Engine(
             planned.run_id,

@@ -27,4 +27,5 @@ def new_transport(*, supervised: bool = False, tasks: LocalTasks | None = None) 
 
     wanted = tasks or LocalTasks()
     starter = SupervisedStarter(wanted) if supervised and possible() else ChildStarter(wanted)
-    return RoutingTransport({"local": LocalTransport(starter)}, otherwise=UnreachableTransport())
+    local = LocalTransport(starter, another_user=wanted.user is not None)
+    return RoutingTransport({"local": local}, otherwise=UnreachableTransport())

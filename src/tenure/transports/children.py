@@ -36,6 +36,11 @@ class ChildStarter:
         self._tasks = tasks
 
     async def start(self, command: Command) -> StartedChild:
+        if self._tasks.user is not None:
+            raise NotStarted(
+                f"tasks are to run as {self._tasks.user} (task_user), which needs a supervisor; "
+                "this system allows none"
+            )
         image = image_of(command, self._tasks.pass_env)
         try:
             ours, theirs = lay_pipes(feed=bool(command.stdin))

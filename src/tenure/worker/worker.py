@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
@@ -42,6 +43,7 @@ from tenure.runtime.options import (
 from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition
 from tenure.runtime.run import not_servable
+from tenure.system import Account
 from tenure.worker.claims import Capacity, ClaimLoop, Claims, Lone
 from tenure.worker.hints import HintListener
 from tenure.worker.runs import Pace, RunningRuns, RunPreparation
@@ -71,7 +73,8 @@ class Worker:
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
     its hints. With ``pass_env`` tasks do not inherit this process's environment, but for the usual
-    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. ``python_modules``:
+    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. ``task_user``: as whom local
+    tasks run, if this process is root. ``python_modules``:
     whose functions ``python.call`` may call, instead of any, unless ``actions`` are given. The rest
     is as for ``Runner``.
     ``InvalidOptions`` names everything that cannot work.
@@ -97,6 +100,7 @@ class Worker:
         log_cap: int = 10 * 1024 * 1024,
         task_groups: bool = True,
         pass_env: Sequence[str] | None = None,
+        task_user: str | None = None,
         python_modules: Sequence[str] | None = None,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
@@ -120,7 +124,9 @@ class Worker:
             summary_bytes=summary_bytes,
             log_cap=log_cap,
             local_tasks=LocalTasks(
-                groups=task_groups, pass_env=None if pass_env is None else tuple(pass_env)
+                groups=task_groups,
+                pass_env=None if pass_env is None else tuple(pass_env),
+                user=task_user,
             ),
             callbacks=callbacks,
             retention=retention,
@@ -129,6 +135,7 @@ class Worker:
             max_takeovers=max_takeovers,
             mistakes=[
                 *_problems_of_queues(queues),
+                *_problems_of_user(task_user),
                 *_problems_of_times(times, pace, hidden),
             ],
         )
@@ -302,6 +309,18 @@ async def _going_on(hearing: HintListener | None) -> AsyncIterator[None]:
         yield
     finally:
         await end(task)
+
+
+def _problems_of_user(name: str | None) -> list[str]:
+    if name is None:
+        return []
+    if os.geteuid() != 0:
+        return [f"task_user {name}: only a worker of root can start tasks as another user"]
+    try:
+        Account.named(name)
+    except KeyError:
+        return [f"task_user: this machine has no user {name}"]
+    return []
 
 
 def _problems_of_queues(queues: Sequence[str]) -> list[str]:

@@ -24,9 +24,11 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from msgspec import structs
+
 from tenure.model.errors import NotStarted, StillRunning, TransportError, Untrusted
 from tenure.ports.execution import Command, LocalTasks, Output
-from tenure.system import supervisor_mark
+from tenure.system import Account, supervisor_mark
 from tenure.transports.children import ChildStarter, signal_as, until_done
 from tenure.transports.commands import (
     Image,
@@ -742,6 +744,7 @@ class SupervisedStarter:
 
     def __init__(self, tasks: LocalTasks = LocalTasks()) -> None:
         self._tasks = tasks
+        self._account = Account.named(tasks.user) if tasks.user is not None else None
         self._connections: dict[AbstractEventLoop, Connection] = {}
         self._opening: dict[AbstractEventLoop, asyncio.Task[Connection]] = {}
         self._windows: dict[str, tuple[int, float]] = {}
@@ -804,6 +807,11 @@ class SupervisedStarter:
     # Starting
 
     def _entrust(self, connection: Connection, command: Command) -> RemoteTask:
+        account = self._account
+        if account is not None:
+            home = os.path.join(account.home, command.cwd or "")
+            env = {**account.environment, **command.env}
+            command = structs.replace(command, cwd=home, env=env)
         image = image_of(command, self._tasks.pass_env)
         if image.cwd is None or not image.cwd.startswith(b"/"):
             image = image._replace(cwd=_here(image.cwd))
@@ -835,6 +843,7 @@ class SupervisedStarter:
             run=_key(run_id),
             until=until,
             late_grace=late_grace,
+            ids=b"" if self._account is None else _ids(self._account),
         )
 
     # The supervisor
@@ -862,6 +871,10 @@ class SupervisedStarter:
         finally:
             del self._opening[loop]
         return connection
+
+
+def _ids(account: Account) -> bytes:
+    return " ".join(map(str, (account.uid, account.gid, *account.groups))).encode()
 
 
 def _key(run_id: str) -> bytes:
