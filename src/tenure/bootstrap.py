@@ -92,8 +92,7 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
 def not_there_yet(url: str) -> Path | None:
     """Where opening ``url`` would create a store; ``None`` if one is there, or if only its own
     kind can tell. ``UnknownStore``, ``StoreUnavailable``."""
-    scheme = url.partition(":")[0].lower()
-    if scheme not in _ON_DISK:
+    if not is_on_disk(url):
         return None
     path = absolute(_path(url))
     try:
@@ -103,6 +102,11 @@ def not_there_yet(url: str) -> Path | None:
     except OSError:  # whoever opens it finds better words
         return None
     return None
+
+
+def is_on_disk(url: str) -> bool:
+    """In files of this machine, which processes of their owner can open."""
+    return url.partition(":")[0].lower() in _ON_DISK
 
 
 def kind_of_store(url: str) -> type[OpenStore] | None:

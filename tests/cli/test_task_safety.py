@@ -288,3 +288,14 @@ def test_a_user_that_is_not_there_is_refused_at_the_start(
     refused = cli.process("worker")
     assert refused.code == 2
     assert "task_user" in refused.err
+
+
+def test_doctor_says_what_an_operator_can_become(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.call("token", "create", "boss", "--role", "admin").code == 0
+    assert "operator" not in cli.call("doctor").out
+    assert cli.call("token", "create", "clerk", "--role", "operator").code == 0
+    found = cli.call("doctor")
+    assert found.code == 1
+    assert "an operator's token is as good as an admin's here" in found.out
+    monkeypatch.setenv("TENURE_TASK_USER", USER)
+    assert "as good as an admin's" not in cli.call("doctor").out
