@@ -148,10 +148,9 @@ def _opened(folder: Path, stem: str, user: str | None) -> dict[str, _File]:
 
 def _make(folder: Path) -> None:
     """And what is missing above it, for their owner alone."""
-    if not folder.exists():
+    if not folder.parent.exists():
         _make(folder.parent)
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _private(path: str, flags: int) -> int:
