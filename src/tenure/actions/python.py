@@ -130,6 +130,7 @@ def failed(error: Exception) -> TaskResult:
 PYTHON_CALL_SPEC = ActionSpec(
     name="python.call",
     description="Call a Python function in the process that executes the run, not on the host. "
+    "`tenure worker` and `tenure up` call only those of modules that `python_modules` names. "
     "What it prints goes to the stderr of `tenure` (in your own application, wherever that prints) "
     "and is in no log; secrets in it are not masked.",
     arguments=(
