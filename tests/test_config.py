@@ -75,6 +75,10 @@ def test_defaults_are_those_of_the_documentation(home: Path) -> None:
         "summary_bytes": "4096",
         "log_cap": "10485760",
         "task_groups": "true",
+        "inherit_env": "false",
+        "pass_env": "none",
+        "task_user": "none",
+        "python_modules": "none",
         "retention": "0s",
         "prune_rate": "100",
     }
@@ -136,6 +140,7 @@ def test_flags_and_variables_without_a_value_say_nothing(home: Path) -> None:
         ("listen", '"0.0.0.0:80"', "0.0.0.0:80"),
         ("listen", '"[::1]:0"', "[::1]:0"),
         ("gateway_rate", "0", 0),
+        ("pass_env", '"ONE, TWO_*"', ("ONE", "TWO_*")),
     ],
 )
 def test_values_are_read_from_file_and_environment_alike(

@@ -52,6 +52,7 @@ MORE = """
 ## More about
 
 - leases, intervals and what to set: [Leases](../operations/leases.md)
+- what tasks may: [Security](../operations/security.md)
 - workers, the broker, draining: [Running workers](../operations/workers.md)
 - a store's URL: [SQLite](../operations/sqlite.md), [PostgreSQL](../operations/postgresql.md)
 - callbacks: [Callbacks](../guides/callbacks.md), [keys of a target](workflow.md#callback)

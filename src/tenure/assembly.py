@@ -22,7 +22,7 @@ from tenure.bootstrap import (
 from tenure.model.errors import InvalidOptions
 from tenure.ports.callbacks import RunStateNotifier
 from tenure.ports.environment import Broker
-from tenure.ports.execution import Action, Recorder, Transport, TrustWindows
+from tenure.ports.execution import Action, LocalTasks, Recorder, Transport, TrustWindows
 from tenure.ports.store import RunStateStore
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.options import (
@@ -72,7 +72,7 @@ class Assembly:
         progress_interval: float,
         summary_bytes: int,
         log_cap: int,
-        task_groups: bool,
+        local_tasks: LocalTasks,
         callbacks: CallbackSettings,
         retention: RetentionPolicy | None,
         broker: Broker | str | None,
@@ -96,11 +96,12 @@ class Assembly:
         self.callbacks = callbacks
         self.timing = timing or Timing()
         self.around = Surroundings(
-            transport=transport or default_transport(task_groups=task_groups),
+            transport=transport or default_transport(local_tasks),
             recorders=tuple(recorders),
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
+            copies_as=local_tasks.user,
             max_takeovers=max_takeovers,
         )
         self.identity = Identity(

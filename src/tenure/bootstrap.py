@@ -23,7 +23,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.ports.callbacks import CallbackSender, NotTaken
 from tenure.ports.environment import Broker
-from tenure.ports.execution import Action, Transport
+from tenure.ports.execution import Action, LocalTasks, Transport
 from tenure.ports.store import RunStateStore
 from tenure.stores.place import absolute
 from tenure.wire.addresses import shown_address
@@ -93,8 +93,7 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
 def not_there_yet(url: str) -> Path | None:
     """The path where opening ``url`` would create a store; ``None`` if it exists, or for a kind
     that is not a path. Raises ``UnknownStore``, ``StoreUnavailable``."""
-    scheme = url.partition(":")[0].lower()
-    if scheme not in _ON_DISK:
+    if not is_on_disk(url):
         return None
     path = absolute(_path(url))
     try:
@@ -104,6 +103,11 @@ def not_there_yet(url: str) -> Path | None:
     except OSError:  # opening it raises a better error
         return None
     return None
+
+
+def is_on_disk(url: str) -> bool:
+    """In files of this machine, which processes of their owner can open."""
+    return url.partition(":")[0].lower() in _ON_DISK
 
 
 def kind_of_store(url: str) -> type[OpenStore] | None:
@@ -298,11 +302,13 @@ def _unquoted(url: str, quoted: str) -> str:
     return path
 
 
-def default_actions() -> Mapping[str, Action]:
-    """Tenure's own actions, those of installed packages, and those made with ``@action``."""
+def default_actions(python_modules: Sequence[str] | None = None) -> Mapping[str, Action]:
+    """Tenure's own actions, those of installed packages, and those made with ``@action``.
+    ``python_modules``: whose functions may be called in this process; ``None``: any."""
     from tenure.actions import new_registry
+    from tenure.actions.registry import ActionRegistry
 
-    return new_registry()
+    return new_registry() if python_modules is None else ActionRegistry(python_modules)
 
 
 class _HttpOnDemand:
@@ -351,7 +357,7 @@ def http_sender(
     return HttpSender(settings, own=own, trace=trace)
 
 
-def default_transport(*, task_groups: bool = True) -> Transport:
+def default_transport(tasks: LocalTasks = LocalTasks()) -> Transport:
     from tenure.transports import new_transport
 
-    return new_transport(supervised=True, task_groups=task_groups)
+    return new_transport(supervised=True, tasks=tasks)

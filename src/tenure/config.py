@@ -102,6 +102,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Stored output per task and stream; what exceeds it is dropped and counted."""
     task_groups: bool = True
     """Whether each local task gets its own control group, where the system allows it."""
+    inherit_env: bool = False
+    """Whether local tasks of `worker` and `up` inherit the whole environment of their worker, less
+    `TENURE_…`. Unless they do, they get `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG`, `LC_*`,
+    `TZ`, `TMPDIR`, `SSL_CERT_*`, the proxy variables, and `pass_env`."""
+    pass_env: tuple[str, ...] = ()
+    """Further variables of the worker's environment that its tasks get: a list of names, which may
+    end in `*`."""
+    task_user: str = ""
+    """The user as whom local tasks of `worker` and `up` run, where these run as root."""
+    python_modules: tuple[str, ...] = ()
+    """Modules whose functions `python.call` may call inside `worker` and `up`, with their
+    submodules: a list of names."""
     retention: float = 0.0
     """How long a run is kept after its end; `0s` means for ever, else at least `1m`."""
     prune_rate: int = 100
@@ -326,6 +338,21 @@ def _targets(value: object) -> tuple[CallbackSpec, ...]:
     return read_targets(value)
 
 
+def _word(value: object) -> str:
+    if not isinstance(value, str) or any(map(str.isspace, value)):
+        raise ValueError(f"must be a name, not {kind(value)}")
+    return value
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """In a variable or flag separated by commas."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError(f'must be names like ["ONE", "TWO"], not {kind(value)}')
+    return tuple(value)
+
+
 def kind(value: object) -> str:
     """A wrong value as shown in messages."""
     if isinstance(value, str | int | float | bool):
@@ -362,6 +389,10 @@ READERS: dict[str, Callable[[object], Any]] = {
     "summary_bytes": _size,
     "log_cap": _size,
     "task_groups": _flag,
+    "inherit_env": _flag,
+    "pass_env": _names,
+    "task_user": _word,
+    "python_modules": _names,
     "retention": _retention,
     "prune_rate": _whole(1, MOST_PRUNED_PER_S),
 }
@@ -374,6 +405,8 @@ def shown_value(settings: Settings, name: str) -> str:
         return show_duration(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple) and READERS[name] is _names:
+        return ", ".join(value) or "none"
     if isinstance(value, tuple):
         return f"{len(value)} in all" if value else "none"
     if value == "":

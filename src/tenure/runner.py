@@ -22,7 +22,7 @@ from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
 from tenure.ports.callbacks import Outbox, RunStateNotifier
 from tenure.ports.environment import Broker
-from tenure.ports.execution import Action, Recorder, Transport
+from tenure.ports.execution import Action, LocalTasks, Recorder, Transport
 from tenure.ports.leases import LeaseStore
 from tenure.ports.store import Definitions, RunStateStore
 from tenure.runtime.options import CallbackSettings, RetentionPolicy, RunOptions, Timing
@@ -92,7 +92,7 @@ class Runner:
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
-            task_groups=task_groups,
+            local_tasks=LocalTasks(groups=task_groups),
             callbacks=callbacks,
             retention=retention,
             broker=broker,

@@ -7,12 +7,14 @@ import os
 import platform
 import re
 import secrets
+import sys
 import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from tenure.model.ids import RunIds
 from tenure.ports.environment import BootTime
@@ -20,6 +22,7 @@ from tenure.ports.leases import Presence
 
 # CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_SET_DUMPABLE = 4
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _OWNER_ID = re.compile(r"([^/]+)/([^/]+)/(\d+)/(\d{1,10})/(\d+)/[0-9a-f]+(?:@.+)?", re.ASCII)
 
@@ -44,6 +47,42 @@ def settle_down() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def hide_memory() -> None:
+    """For a process of our own that holds secrets: its memory, its environment and its open files
+    are no longer for other processes of its user to read, its tasks among them. Nor are there core
+    files and debuggers: a library leaves this to its application. Arguments stay readable."""
+    if sys.platform != "linux":
+        return
+    import ctypes  # not for those that only read
+
+    ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+class Account(NamedTuple):
+    """A user of this machine, as processes are started for it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    name: str
+    shell: str
+
+    @classmethod
+    def named(cls, name: str) -> Account:
+        """``KeyError``."""
+        import pwd  # few need it
+
+        entry = pwd.getpwnam(name)
+        groups = tuple(os.getgrouplist(name, entry.pw_gid))
+        home = entry.pw_dir if os.path.isdir(entry.pw_dir) else "/"
+        return cls(entry.pw_uid, entry.pw_gid, groups, home, name, entry.pw_shell)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
 
 def _boot_nanoseconds() -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import TransportError
+from tenure.ports.execution import LocalTasks
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor import cgroups
 from tenure.transports.supervisor.client import SupervisedStarter
@@ -373,7 +374,7 @@ async def test_where_groups_are_refused_tasks_run_without(
 
 
 async def test_who_needs_no_groups_gets_none() -> None:
-    transport = LocalTransport(SupervisedStarter(task_groups=False))
+    transport = LocalTransport(SupervisedStarter(LocalTasks(groups=False)))
     try:
         assert await where(transport) == group_of()
         [supervisor] = supervisors()

@@ -13,6 +13,7 @@ from secrets import token_hex
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.actions.arguments import encoded, file_beside
 from tenure.actions.commands import PassingOutput
@@ -127,6 +128,7 @@ SET_MODE = _FIND + 'chmod "$3" "$dest"\n'
 
 
 MOST = 0o7777
+_SECRET_MODE = 0o600
 _DIGITS = re.compile(r"0?[0-7]{3,4}", re.ASCII)
 _LETTERS = re.compile(r"[-bcdlps]([-r][-w][-xsS])([-r][-w][-xsS])([-r][-w][-xtT])")
 
@@ -176,7 +178,7 @@ MODE = Argument(
     types=("string", "integer"),
     form=_FORM,
     description='Octal, in quotes: "0644". Without it a file keeps the mode it has, and a new one '
-    "gets what the host gives new files.",
+    "gets what the host gives new files; one with a secret in it gets 0600.",
 )
 
 
@@ -447,7 +449,14 @@ class PlacingAction:
         return await in_thread(lambda: foreseen(wanted, found), f"compare for {task.task_id}")
 
     async def _wanted(self, task: Task) -> WantedFile:
-        return await in_thread(lambda: self._want(task), f"prepare {task.task_id}")
+        return await in_thread(lambda: _guarded(task, self._want(task)), f"prepare {task.task_id}")
+
+
+def _guarded(task: Task, wanted: WantedFile) -> WantedFile:
+    """A file with a secret in it is for its owner alone, unless the workflow says otherwise."""
+    if wanted.mode is None and task.masks.data(wanted.content) != wanted.content:
+        return replace(wanted, mode=_SECRET_MODE)
+    return wanted
 
 
 async def _place(task: Task, transport: Transport, wanted: WantedFile) -> str:

@@ -122,6 +122,7 @@ def failed(error: Exception) -> TaskResult:
 PYTHON_CALL_SPEC = ActionSpec(
     name="python.call",
     description="Call a Python function in the process that executes the run, not on the host. "
+    "`tenure worker` and `tenure up` call only those of modules that `python_modules` names. "
     "What it prints goes to the stderr of `tenure` (in your own application, wherever that prints) "
     "and is in no log; secrets in it are not masked.",
     arguments=(
@@ -142,17 +143,40 @@ PYTHON_CALL_SPEC = ActionSpec(
 
 
 class PythonCall:
+    """``modules``: whose functions may be called, those of their submodules too; ``None``: any."""
+
     spec = PYTHON_CALL_SPEC
+
+    def __init__(self, modules: Sequence[str] | None = None) -> None:
+        self._modules = None if modules is None else tuple(modules)
 
     async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
         name, args = _wanted(task)
-        function = await _found(name)
+        function = await self._found(name)
         return await call(function, args, iscoroutinefunction(function), name, output)
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
         name, args = _wanted(task)
-        await _found(name)
+        await self._found(name)
         return CheckResult(summary=f"would call {name}({', '.join(args)})")
+
+    async def _found(self, name: str) -> Callable[..., Any]:
+        """A module's name opens that module and not all that it imported (``shop:os.system``):
+        where a function was defined counts as well."""
+        module_name = name.partition(":")[0]
+        if self._modules is None:
+            return await _found(name)
+        self._check(module_name, name)
+        function = await _found(name)
+        self._check(getattr(function, "__module__", None) or "", name)
+        return function
+
+    def _check(self, module: str, name: str) -> None:
+        if not any(f"{module}.".startswith(f"{each}.") for each in self._modules or ()):
+            raise InvalidArguments(
+                f"function: {name} would run inside the worker, and the worker's setting "
+                f"python_modules does not name {module or 'a module that defines it'}"
+            )
 
 
 def _wanted(task: Task) -> tuple[str, dict[str, Any]]:

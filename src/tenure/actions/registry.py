@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import isclass, iscoroutinefunction, isfunction, ismodule
@@ -125,8 +125,15 @@ class ActionRegistry(Mapping[str, Action]):
     harm the others.
     """
 
-    def __init__(self, *, plugins: bool = True) -> None:
+    def __init__(
+        self, python_modules: Sequence[str] | None = None, *, plugins: bool = True
+    ) -> None:
+        """``python_modules``: as for ``PythonCall``."""
         self._actions: dict[str, Action] = {}
+        if python_modules is not None:
+            from tenure.actions.python import PYTHON_CALL_SPEC, PythonCall
+
+            self._actions[PYTHON_CALL_SPEC.name] = PythonCall(python_modules)
         self._failed: list[str] = []
         self._plugins_wanted = plugins
 

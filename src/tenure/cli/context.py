@@ -9,9 +9,9 @@ from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.bootstrap import OpenStore, default_sender, kind_of_store, not_there_yet, open_store
-from tenure.cli.display.text import place_of
+from tenure.cli.display.text import note, place_of
 from tenure.cli.logging import show_warnings
-from tenure.config import DEFAULT, JSON_LOGS, Settings, data_folder, load_settings
+from tenure.config import DEFAULT, JSON_LOGS, PREFIX, Settings, data_folder, load_settings
 from tenure.model.errors import InvalidRunId, RunNotFound, StoreError, StoreUnavailable
 from tenure.model.ids import check_run_id
 from tenure.model.query import Page, RunFilter
@@ -19,6 +19,8 @@ from tenure.model.snapshot import RunSummary
 from tenure.ports.execution import Recorder
 from tenure.ports.store import Attended, RunStateStore, Upkeep
 from tenure.system import new_owner_id, new_update_id, presence
+from tenure.wire.addresses import shown_address
+from tenure.wire.callbacks import MASK
 
 if TYPE_CHECKING:
     from tenure.runner import Runner
@@ -44,6 +46,12 @@ def settings_for(
 ) -> Settings:
     """Settings with the options of the command line. ``InvalidSettings``."""
     show_warnings()
+    for name, url in (("store", store), ("broker", broker)):
+        if url and MASK in shown_address(url):
+            note(
+                f"notice: every user of this machine can read what stands in --{name}, a password "
+                f"too; put the URL in {PREFIX}{name.upper()}"
+            )
     settings = load_settings({"store": store, "broker": broker, "listen": listen})
     if settings.log_format == JSON_LOGS:
         show_warnings(as_json=True)
@@ -159,6 +167,9 @@ def new_worker(
         max_takeovers=settings.max_takeovers,
         visibility_timeout=settings.visibility_timeout,
         recorders=recorders,
+        pass_env=None if settings.inherit_env else settings.pass_env,
+        python_modules=settings.python_modules,
+        task_user=settings.task_user or None,
         **_for_execution(settings),
     )
 

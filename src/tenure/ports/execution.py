@@ -95,6 +95,19 @@ class Transport(Protocol):
         ...
 
 
+class LocalTasks(Struct, frozen=True, kw_only=True):
+    """How tasks on the machine that executes the run are started there."""
+
+    groups: bool = True
+    """Each in a control group of its own, where the system allows it."""
+    pass_env: tuple[str, ...] | None = None
+    """Variables of the executing process that tasks get besides the usual ones (``PATH``, ``HOME``,
+    ``LANG`` and the like); ``None``: all but Tenure's own. What the workflow gives they always
+    get."""
+    user: str | None = None
+    """As whom, where the executing process is root."""
+
+
 # Masking of secrets. Code that shortens or tidies text must mask it first: half a secret, or one
 # whose tab became a blank, is no longer recognised afterwards.
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Coroutine
+from errno import EACCES
 from functools import partial
 from hashlib import sha256
+from os import getgrouplist
 from pathlib import Path
-from typing import Any, BinaryIO
+from pwd import getpwnam
+from subprocess import PIPE, STDOUT, Popen
+from typing import Any, BinaryIO, TypeAlias, cast
 
 from tenure.aio import ENDLESS, until_answered
 from tenure.model.errors import LeaseLost, TenureError
@@ -42,7 +47,7 @@ class OutputFiles:
     meeting a closed file.
     """
 
-    def __init__(self, files: dict[str, BinaryIO], masks: Masks | None) -> None:
+    def __init__(self, files: dict[str, _File], masks: Masks | None) -> None:
         self._files = files
         self._masked: dict[str, MaskedStream] = (
             {stream: masks.stream() for stream in files} if masks else {}
@@ -51,9 +56,11 @@ class OutputFiles:
         self.problem: str | None = None
 
     @classmethod
-    async def open(cls, folder: str, stem: str, masks: Masks | None) -> OutputFiles:
-        """Raises ``OSError``."""
-        return cls(await asyncio.to_thread(_opened, Path(folder), stem), masks)
+    async def open(
+        cls, folder: str, stem: str, masks: Masks | None, user: str | None = None
+    ) -> OutputFiles:
+        """``user``: the one that writes them, if not this process's. Raises ``OSError``."""
+        return cls(await asyncio.to_thread(_opened, Path(folder), stem, user), masks)
 
     async def write(self, stream: str, data: bytes) -> None:
         if stream in self._masked:
@@ -79,14 +86,72 @@ class OutputFiles:
                 self.problem = self.problem or (error.strerror or str(error))
 
 
-def _put(file: BinaryIO, data: bytes) -> None:
+def _put(file: _File, data: bytes) -> None:
     file.write(data)
     file.flush()
 
 
-def _opened(folder: Path, stem: str) -> dict[str, BinaryIO]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return {stream: (folder / f"{stem}-{stream}.log").open("ab") for stream in STREAMS}
+class _FileOfUser:
+    """A file that a process of another user writes: what may be written is that user's to be
+    allowed, and what is there stays that user's. Used like a ``BinaryIO``."""
+
+    def __init__(self, path: Path, user: str) -> None:
+        account = getpwnam(user)
+        self._process = Popen(  # noqa: S603 - paths are arguments, not text of the script
+            ("/bin/sh", "-c", _APPEND, "sh", str(path.parent), str(path)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=STDOUT,
+            user=user,
+            group=account.pw_gid,
+            extra_groups=getgrouplist(user, account.pw_gid),
+            env={"PATH": os.defpath},
+            cwd="/",
+            start_new_session=True,
+        )
+        self._stdin = cast("BinaryIO", self._process.stdin)
+        answer = cast("BinaryIO", self._process.stdout)
+        said = answer.readline().decode(errors="replace").strip()
+        if said != _OPENED:
+            self.__exit__()
+            raise PermissionError(EACCES, f"{user} cannot write there: {said}")
+
+    def write(self, data: bytes) -> int:
+        return self._stdin.write(data)
+
+    def flush(self) -> None:
+        self._stdin.flush()
+
+    def __enter__(self) -> _FileOfUser:
+        return self
+
+    def __exit__(self, *exit_details: object) -> None:
+        with self._process:
+            pass
+
+
+_File: TypeAlias = "BinaryIO | _FileOfUser"
+_OPENED = "opened"
+_APPEND = f'umask 077; mkdir -p -- "$1" && exec >>"$2" && echo {_OPENED} >&2 && exec cat'
+
+
+def _opened(folder: Path, stem: str, user: str | None) -> dict[str, _File]:
+    names = {stream: folder / f"{stem}-{stream}.log" for stream in STREAMS}
+    if user is not None:
+        return {stream: _FileOfUser(path, user) for stream, path in names.items()}
+    _make(folder)
+    return {stream: open(path, "ab", opener=_private) for stream, path in names.items()}
+
+
+def _make(folder: Path) -> None:
+    """And what is missing above it, for their owner alone."""
+    if not folder.parent.exists():
+        _make(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 _log = logging.getLogger("tenure.runtime")
@@ -239,10 +304,12 @@ class Printed:
         show: Callable[[str, bytes], None] | None,
         masks: Masks | None,
         stem: Callable[[], str],
+        copies_as: str | None = None,
     ) -> None:
         self._masks = masks
         self._stem = stem
         self._copies: list[OutputFiles] = []
+        self._copies_as = copies_as
         self._masked: dict[str, MaskedStream] = {}
         self._unlogged: list[tuple[str, bytes]] = []
         self._limit = summary_bytes
@@ -263,7 +330,7 @@ class Printed:
             await self._keep(stream, data)
 
     async def copy_into(self, folder: str) -> OutputFiles:
-        copy = await OutputFiles.open(folder, self._stem(), self._masks)
+        copy = await OutputFiles.open(folder, self._stem(), self._masks, self._copies_as)
         self._copies.append(copy)
         return copy
 

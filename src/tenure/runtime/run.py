@@ -55,6 +55,7 @@ class Outputs:
         *,
         summary_bytes: int,
         log_cap: int,
+        copies_as: str | None = None,
     ) -> None:
         self._tracker = tracker
         self._recorder_queue = recorder_queue
@@ -62,6 +63,7 @@ class Outputs:
         self._log_store = log_store
         self._summary_bytes = summary_bytes
         self._log_cap = log_cap
+        self._copies_as = copies_as
 
     def printed(self, assignment: Assignment, attempt: int) -> Printed:
         show = None
@@ -79,6 +81,7 @@ class Outputs:
             show,
             self._masks,
             partial(_stem, assignment, attempt),
+            self._copies_as,
         )
 
     def _log_opener(self, assignment: Assignment, attempt: int) -> Callable[[], LogWriter] | None:
@@ -123,6 +126,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     progress_interval: float = 0.0
     summary_bytes: int = 4096
     log_cap: int = 10 * 1024 * 1024
+    copies_as: str | None = None
+    """The user that writes copies of output (``output_path``), if not this process's."""
     recorder_timeout: float = 5.0
     """Seconds that the end of a run waits for recorders and notifier."""
     max_takeovers: int = 5
@@ -194,6 +199,7 @@ class RunExecution:
             session.log_store,
             summary_bytes=surroundings.summary_bytes,
             log_cap=surroundings.log_cap,
+            copies_as=surroundings.copies_as,
         )
         self._engine = Engine(
             planned.run_id,

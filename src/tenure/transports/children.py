@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from tenure.model.errors import NotStarted, StillRunning, TransportError
-from tenure.ports.execution import Command, Output
+from tenure.ports.execution import Command, LocalTasks, Output
 from tenure.transports.commands import Image, image_of, signalling, why_not
 from tenure.transports.streams import Ends, Streams, UntilItFails, lay_pipes
 from tenure.transports.supervisor.processes import all_processes
@@ -30,8 +30,16 @@ _FIRST_LOOK_S, _LAST_LOOK_S = 0.005, 0.1
 
 
 class ChildStarter:
+    def __init__(self, tasks: LocalTasks = LocalTasks()) -> None:
+        self._tasks = tasks
+
     async def start(self, command: Command) -> StartedChild:
-        image = image_of(command)
+        if self._tasks.user is not None:
+            raise NotStarted(
+                f"tasks are to run as {self._tasks.user} (task_user), which needs a supervisor; "
+                "this system allows none"
+            )
+        image = image_of(command, self._tasks.pass_env)
         try:
             ours, theirs = lay_pipes(feed=bool(command.stdin))
         except OSError as error:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from tenure.model.errors import NotStarted
@@ -49,6 +50,12 @@ class Starter(Protocol):
 
 
 _OURS = b"TENURE_"
+_USUAL = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+)
+"""What tasks get of an environment that is not theirs; a name may end in a star."""
 
 
 class Image(NamedTuple):
@@ -59,30 +66,46 @@ class Image(NamedTuple):
     cwd: bytes | None
 
 
-def image_of(command: Command) -> Image:
-    """``NotStarted`` if no process can be given this."""
+def image_of(command: Command, pass_env: Sequence[str] | None = None) -> Image:
+    """``NotStarted`` if no process can be given this. ``pass_env``: as for ``environment``."""
     if not command.argv:
         raise NotStarted("the command is empty: it names no program")
     return Image(
         [encoded(part, "an argument") for part in command.argv],
-        environment(command.env),
+        environment(command.env, pass_env),
         encoded(command.cwd, "the working directory") if command.cwd is not None else None,
     )
 
 
-def environment(given: Mapping[str, str]) -> dict[bytes, bytes]:
+def environment(
+    given: Mapping[str, str], pass_env: Sequence[str] | None = None
+) -> dict[bytes, bytes]:
     """This process's environment and what the command brings.
 
     Tenure's own settings (tokens, store URLs) are no business of the commands it starts: names
-    that begin with ``TENURE_`` come from ``given`` only.
+    that begin with ``TENURE_`` come from ``given`` only. With ``pass_env`` only the usual names and
+    these are inherited.
     """
-    inherited = os.environb.items()
-    env = {name: value for name, value in inherited if not name.startswith(_OURS)}
+    env = {name: value for name, value in os.environb.items() if not name.startswith(_OURS)}
+    if pass_env is not None:
+        names, beginnings = _told_apart((*_USUAL, *pass_env))
+        env = {
+            name: value
+            for name, value in env.items()
+            if name in names or name.startswith(beginnings)
+        }
     for name, value in given.items():
         if not name or "=" in name:
             raise NotStarted(f"{name!r} cannot be the name of an environment variable")
         env[encoded(name, "the name of a variable")] = encoded(value, f"variable {name}")
     return env
+
+
+@cache
+def _told_apart(patterns: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[bytes, ...]]:
+    """Names, and beginnings of names."""
+    whole = frozenset(os.fsencode(each) for each in patterns if not each.endswith("*"))
+    return whole, tuple(os.fsencode(each[:-1]) for each in patterns if each.endswith("*"))
 
 
 def encoded(text: str, what: str) -> bytes:

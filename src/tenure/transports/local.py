@@ -30,14 +30,20 @@ class LocalTransport:
     """
 
     def __init__(
-        self, starter: Starter | None = None, *, most_processes: int | None = None
+        self,
+        starter: Starter | None = None,
+        *,
+        most_processes: int | None = None,
+        another_user: bool = False,
     ) -> None:
+        """``another_user``: the starter's processes are not this program's user's."""
         if most_processes is None:
             most_processes = max_processes(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._starter = starter or ChildStarter()
         self._windows = self._starter if isinstance(self._starter, TrustWindows) else None
         self._turns = asyncio.Semaphore(most_processes)
         self._scratch = Scratch()
+        self._another_user = another_user
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
         return await self.run_in_turn(host, command, output, _ignore)
@@ -74,7 +80,8 @@ class LocalTransport:
 
     def _exports(self, command: Command) -> ExportFile:
         try:
-            return self._scratch.file(for_another_user=command.become is not None)
+            others = self._another_user or command.become is not None
+            return self._scratch.file(for_another_user=others)
         except OSError as error:
             raise NotStarted(f"no place for ${EXPORTS}: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
@@ -18,11 +19,12 @@ from tenure.aio import (
     wait_for_event,
 )
 from tenure.assembly import Assembly
+from tenure.bootstrap import default_actions
 from tenure.model.errors import TenureError
 from tenure.model.query import topic_of_queue
 from tenure.ports.callbacks import RunStateNotifier
 from tenure.ports.environment import Broker
-from tenure.ports.execution import Action, Recorder, Transport
+from tenure.ports.execution import Action, LocalTasks, Recorder, Transport
 from tenure.ports.leases import LeaseStore, Wakeups, WorkerInfo, WorkerRegistry
 from tenure.ports.store import Definitions, RunStateStore
 from tenure.runtime.group_commit import InTouch
@@ -41,6 +43,7 @@ from tenure.runtime.options import (
 from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition
 from tenure.runtime.run import not_servable
+from tenure.system import Account
 from tenure.worker.claims import Capacity, ClaimLoop, Claims, Lone
 from tenure.worker.hints import HintListener
 from tenure.worker.runs import Pace, RunningRuns, RunPreparation
@@ -69,7 +72,11 @@ class Worker:
     ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
-    its hints. The rest is as for ``Runner``. ``InvalidOptions`` names all invalid options.
+    its hints. With ``pass_env`` tasks do not inherit this process's environment, but for the usual
+    variables (``PATH``, ``HOME``, ``LANG`` and the like) and these. ``task_user``: the user local
+    tasks run as, if this process is root. ``python_modules``: those whose functions ``python.call``
+    may call, instead of any, unless ``actions`` are given. The rest is as for ``Runner``.
+    ``InvalidOptions`` names all invalid options.
     """
 
     def __init__(
@@ -91,6 +98,9 @@ class Worker:
         summary_bytes: int = 4096,
         log_cap: int = 10 * 1024 * 1024,
         task_groups: bool = True,
+        pass_env: Sequence[str] | None = None,
+        task_user: str | None = None,
+        python_modules: Sequence[str] | None = None,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
         broker: Broker | str | None = None,
@@ -104,7 +114,7 @@ class Worker:
             store,
             notifier=notifier,
             recorders=recorders,
-            actions=actions,
+            actions=default_actions(python_modules) if actions is None else actions,
             transport=transport,
             name=worker_id,
             timing=times,
@@ -112,7 +122,11 @@ class Worker:
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
-            task_groups=task_groups,
+            local_tasks=LocalTasks(
+                groups=task_groups,
+                pass_env=None if pass_env is None else tuple(pass_env),
+                user=task_user,
+            ),
             callbacks=callbacks,
             retention=retention,
             broker=broker,
@@ -120,6 +134,7 @@ class Worker:
             max_takeovers=max_takeovers,
             mistakes=[
                 *_problems_of_queues(queues),
+                *_problems_of_user(task_user),
                 *_problems_of_times(times, pace, hidden),
             ],
         )
@@ -299,6 +314,18 @@ async def _running(hints: HintListener | None) -> AsyncIterator[None]:
         yield
     finally:
         await end(task)
+
+
+def _problems_of_user(name: str | None) -> list[str]:
+    if name is None:
+        return []
+    if os.geteuid() != 0:
+        return [f"task_user {name}: only a worker of root can start tasks as another user"]
+    try:
+        Account.named(name)
+    except KeyError:
+        return [f"task_user: this machine has no user {name}"]
+    return []
 
 
 def _problems_of_queues(queues: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from time import perf_counter
 from msgspec import Struct
 
 from tenure._version import __version__
-from tenure.bootstrap import OpenStore, open_broker, sqlite_version
+from tenure.bootstrap import OpenStore, is_on_disk, open_broker, sqlite_version
 from tenure.cli.commands.callbacks import problem_with, target_of
 from tenure.cli.context import NoRunsYet, open_to_read, settings_for
 from tenure.cli.display import json_lines
@@ -37,9 +37,10 @@ from tenure.config import (
 from tenure.model.errors import TenureError
 from tenure.model.query import RunFilter
 from tenure.model.status import DeliveryState, Recovery
+from tenure.model.tokens import Role
 from tenure.ports.callbacks import Outbox
 from tenure.ports.leases import LeaseStore, Presence, WakeupCheck, WorkerInfo
-from tenure.ports.store import Attended, CensusTaking, RunStateStore, StoreClock, Upkeep
+from tenure.ports.store import Attended, CensusTaking, RunStateStore, StoreClock, TokenStore, Upkeep
 from tenure.runtime.explain import clock_offset, present_workers, serving
 from tenure.runtime.options import LEASE_RULES, LeaseRule
 from tenure.runtime.owners import (
@@ -278,6 +279,7 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
         )
     if report is not None:
         into.findings += report.problems
+    await _examine_tokens(into, settings, store)
     for name in ("renew_interval", "control_interval"):
         interval = getattr(settings, name)
         if latency > interval / 4:
@@ -300,6 +302,19 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
         )
     if isinstance(store, Outbox) and (await store.list_deliveries(state=_DEAD, limit=1)).items:
         into.findings.append("callbacks were given up: tenure callbacks list --state dead")
+
+
+async def _examine_tokens(into: Examination, settings: Settings, store: OpenStore) -> None:
+    """A task can open a database file of its own user, whatever token submitted its run."""
+    if not is_on_disk(settings.store) or settings.task_user or not isinstance(store, TokenStore):
+        return
+    operators = [each for each in await store.list_tokens() if each.role is Role.OPERATOR]
+    if operators:
+        into.findings.append(
+            "an operator's token is as good as an admin's here: tasks run as the user of their "
+            "worker, and can write to this store's files; set task_user for a worker of root, or "
+            "use PostgreSQL (docs/operations/security.md)"
+        )
 
 
 async def examine_broker(into: Examination, settings: Settings) -> None:

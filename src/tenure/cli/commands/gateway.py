@@ -19,7 +19,7 @@ from tenure.cli.options import broker_option, json_option, store_option, verb
 from tenure.cli.serve import Entry, Front, check_installed, fronting, listen_options, loop_factory
 from tenure.cli.signals import Stopped, stoppable
 from tenure.config import Settings
-from tenure.system import settle_down
+from tenure.system import hide_memory, settle_down
 
 
 @verb(
@@ -49,6 +49,7 @@ def command(
     in progress end; a second signal stops at once. With --json its address is one object.
     """
     check_installed()
+    hide_memory()
     settings = settings_for(store, broker, listen)
 
     def serves(front: Front) -> None:

@@ -27,7 +27,7 @@ from tenure.model.ids import check_run_id
 from tenure.ports.store import RunStateStore
 from tenure.runner import RetryOptions
 from tenure.runtime.retry import definition_of_retry, work_left
-from tenure.system import new_run_id
+from tenure.system import hide_memory, new_run_id
 
 
 @verb(
@@ -84,6 +84,7 @@ def command(
     run, run. Workflow, files, variables and options are those of the old run; secrets have to be
     given again. Retrying a retry continues where that one stopped.
     """
+    hide_memory()
     settings = settings_for(store)
     new_id = check_run_id(new_id or new_run_id())
     found = asyncio.run(_find(settings, run_id, new_id))

@@ -22,7 +22,7 @@ from tenure.cli.secrets import check_not_typed, gather
 from tenure.cli.variables import check_limit, variables
 from tenure.cli.view import style_of
 from tenure.runner import RunOptions
-from tenure.system import new_run_id
+from tenure.system import hide_memory, new_run_id
 from tenure.workflow_file import load_workflow
 
 
@@ -66,6 +66,7 @@ def command(
     """
     if callbacks and no_tracking:
         raise click.UsageError("--no-tracking sends no callbacks; leave out --callback.")
+    hide_memory()
     settings = settings_for(store)
     known = variables(vars_files, given)
     file = load_workflow(workflow)

@@ -21,6 +21,7 @@ from tenure.cli.serve import (
     serve,
 )
 from tenure.runtime.options import MOST_AT_ONCE
+from tenure.system import hide_memory
 
 
 @verb("up", "tenure up", "tenure up --store sqlite:///runs.db --concurrency 5")
@@ -58,6 +59,7 @@ def command(
     Ctrl-C drains, as with tenure worker; the gateway answers until that is done. It asks for a
     token: the first start makes one and says which file it is in.
     """
+    hide_memory()
     settings = settings_for(store, broker, listen=listen)
     with_gateway = not no_gateway and not missing_packages()
     if not with_gateway and not no_gateway and not quiet:

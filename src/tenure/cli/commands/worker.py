@@ -11,6 +11,7 @@ from tenure.cli.options import broker_option, json_option, secrets_option, store
 from tenure.cli.secrets import for_worker
 from tenure.cli.serve import serve
 from tenure.runtime.options import MOST_AT_ONCE
+from tenure.system import hide_memory
 from tenure.workflow.wording import listed
 
 
@@ -59,6 +60,7 @@ def command(
     next worker; those that do not resume are interrupted. A second signal stops at once. Secrets
     that workflows declare are taken from --secret and from TENURE_SECRET_…; runs carry none.
     """
+    hide_memory()
     settings = settings_for(store, broker)
     queues = queues or ("default",)
     opening = f"serving {listed(queues)} of {place_of(settings.store)}, {concurrency} runs at once"

@@ -248,6 +248,11 @@ def connect(file: DatabaseFile, busy: BusyWait) -> apsw.Connection:
         file.check()
     else:
         flags |= apsw.SQLITE_OPEN_CREATE
+        # For its owner alone: SQLite would ask the umask. Its other files get the same mode.
+        with suppress(OSError):
+            os.close(
+                os.open(os.path.realpath(file.path), os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            )
     with translated(file.path):
         file.refuse_other_kinds()
         connection = apsw.Connection(str(file.path), flags=flags)

@@ -45,7 +45,7 @@ class OutputLogs:
             raise LeaseLost(run_id, fence=fence, owner_id=owner_id)
         output, key = self._files.of(seq, run_id), storable(run_id, key)
         try:
-            with output.prepare(key).open("ab+") as stream:
+            with open(output.prepare(key), "ab+", opener=_private) as stream:
                 return _continue(run_id, stream.fileno(), offset, data)
         except OSError as error:
             raise StoreUnavailable(f"cannot write output to {output.folder}: {error}") from error
@@ -118,6 +118,10 @@ _FOLDER = re.compile(r"(\d+)-.*", re.ASCII)
 _keys = msgspec.json.Decoder(LogKey)
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class RunOutput(NamedTuple):
     """The folder of one run."""
 
@@ -130,7 +134,8 @@ class RunOutput(NamedTuple):
     def prepare(self, key: LogKey) -> Path:
         """Make the folder; a name too long for its stream gets a ``.key`` file beside it."""
         path = self.file(key)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
         if path.name.startswith(_LONG):
             beside = path.with_suffix(".key")
             if not beside.exists():

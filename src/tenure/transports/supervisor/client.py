@@ -24,9 +24,11 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from msgspec import structs
+
 from tenure.model.errors import NotStarted, StillRunning, TransportError, Untrusted
-from tenure.ports.execution import Command, Output
-from tenure.system import supervisor_mark
+from tenure.ports.execution import Command, LocalTasks, Output
+from tenure.system import Account, supervisor_mark
 from tenure.transports.children import ChildStarter, signal_as, until_done
 from tenure.transports.commands import (
     Image,
@@ -54,6 +56,9 @@ sys.path.append(sys.argv[1])
 from tenure.transports.supervisor.program import main
 main()
 """
+_FOR_A_SUPERVISOR = ("LD_LIBRARY_PATH",)
+"""What its interpreter may need besides the usual variables. No more: its environment can be read
+by tasks until it is hidden."""
 _WHERE_TENURE_IS = str(Path(__file__).parents[3])
 
 
@@ -98,7 +103,7 @@ def launch(token: int, *, task_groups: bool) -> Launched:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=environment({}),
+            env=environment({}, _FOR_A_SUPERVISOR),
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
@@ -737,8 +742,9 @@ class SupervisedStarter:
     """Starts its supervisor with the first task, and a new one when that was lost. Where the
     system does not allow one, tasks are children of this program, and a warning says so."""
 
-    def __init__(self, *, task_groups: bool = True) -> None:
-        self._task_groups = task_groups
+    def __init__(self, tasks: LocalTasks = LocalTasks()) -> None:
+        self._tasks = tasks
+        self._account = Account.named(tasks.user) if tasks.user is not None else None
         self._connections: dict[AbstractEventLoop, Connection] = {}
         self._opening: dict[AbstractEventLoop, asyncio.Task[Connection]] = {}
         self._windows: dict[str, tuple[int, float]] = {}
@@ -773,7 +779,7 @@ class SupervisedStarter:
 
     def _do_without(self, why: Unsupervised) -> None:
         if self._instead is None:
-            self._instead = ChildStarter()
+            self._instead = ChildStarter(self._tasks)
             _log.warning(
                 "local tasks are not supervised here (%s): what leaves its process group, or "
                 "outlives this program when that is killed, is not ended",
@@ -801,7 +807,12 @@ class SupervisedStarter:
     # Starting
 
     def _entrust(self, connection: Connection, command: Command) -> RemoteTask:
-        image = image_of(command)
+        account = self._account
+        if account is not None:
+            home = os.path.join(account.home, command.cwd or "")
+            env = {**account.environment, **command.env}
+            command = structs.replace(command, cwd=home, env=env)
+        image = image_of(command, self._tasks.pass_env)
         if image.cwd is None or not image.cwd.startswith(b"/"):
             image = image._replace(cwd=_here(image.cwd))
         order = self._order(command, image)
@@ -832,6 +843,7 @@ class SupervisedStarter:
             run=_key(run_id),
             until=until,
             late_grace=late_grace,
+            ids=b"" if self._account is None else _ids(self._account),
         )
 
     # The supervisor
@@ -854,11 +866,15 @@ class SupervisedStarter:
                     del self._connections[other]
                     connection.drop()
             connection = self._connections[loop] = await Connection.open(
-                task_groups=self._task_groups
+                task_groups=self._tasks.groups
             )
         finally:
             del self._opening[loop]
         return connection
+
+
+def _ids(account: Account) -> bytes:
+    return " ".join(map(str, (account.uid, account.gid, *account.groups))).encode()
 
 
 def _key(run_id: str) -> bytes:

@@ -30,6 +30,10 @@ from tenure.transports.supervisor.tree import Lineage, Seen, Task, value_in
 # Starting a task's leader: quickly (posix_spawn shares memory until the program is there, so the
 # size of this process does not matter), in a session of its own.
 
+TYPE_CHECKING = False  # as in tenure: a supervisor has no use for typing
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals that reach all processes of a service or at a terminal. The supervisor's part comes after
 its runner's end, so they do not mean the supervisor."""
@@ -52,6 +56,8 @@ def ignore_signals() -> list[signal.Signals]:
 
 def start_leader(order: Spawn, fds: Sequence[int], hear: Sequence[signal.Signals]) -> int:
     """The number of the new process. ``fds``: its stdout, stderr and, if it is fed, stdin."""
+    if order.ids:
+        return _execute_as(order, fds, hear)
     try:
         os.chdir(order.cwd)
     except OSError as error:
@@ -77,6 +83,59 @@ def _execute(order: Spawn, fds: Sequence[int], hear: Sequence[signal.Signals]) -
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) and number == errno.ENOENT:
                 number = error.errno or 0
     raise CannotStart(number, TO_EXECUTE)
+
+
+def _execute_as(order: Spawn, fds: Sequence[int], hear: Sequence[signal.Signals]) -> int:
+    """For another user: what it may not enter or execute is refused, though root might."""
+    readable, writable = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.fork()
+        if not pid:
+            _become(order, fds, hear, writable)
+        os.close(writable)
+        writable = -1
+        refused = os.read(readable, 64).split()
+    finally:
+        os.close(readable)
+        if writable >= 0:
+            os.close(writable)
+    if not refused:
+        return pid
+    os.waitpid(pid, 0)
+    raise CannotStart(int(refused[0]), int(refused[1]))
+
+
+def _become(
+    order: Spawn, fds: Sequence[int], hear: Sequence[signal.Signals], refusal: int
+) -> NoReturn:
+    """In the new process; does not come back."""
+    what, number = TO_EXECUTE, errno.ENOENT
+    try:
+        os.setsid()
+        for fd, place in zip(fds, (1, 2, 0), strict=False):
+            os.dup2(fd, place)
+        for each in hear:
+            signal.signal(each, signal.SIG_DFL)
+        uid, gid, *groups = map(int, order.ids.split())
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        what = TO_ENTER
+        os.chdir(order.cwd)
+        what = TO_EXECUTE
+        for path in _candidates(order):
+            try:
+                os.execve(path, order.argv, order.env)  # noqa: S606 - what the task asks for
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR) and number == errno.ENOENT:
+                    number = error.errno or 0
+    except OSError as error:
+        number = error.errno or 0
+    except BaseException:  # noqa: BLE001 - two processes must not go on with one program
+        number = errno.EINVAL
+    finally:
+        os.write(refusal, b"%d %d" % (number, what))
+        os._exit(127)
 
 
 def _candidates(order: Spawn) -> list[bytes]:
@@ -380,7 +439,7 @@ def _hidden(task: Task) -> bool:
 
 # The loop.
 
-_SET_PDEATHSIG, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 15, 36
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 4, 15, 36
 _NAME = b"tenure-superv"
 _LONGEST_SLEEP_S = 3600.0
 _MOST_FAILURES = 100
@@ -406,8 +465,10 @@ def main() -> None:
 
 def adopt_orphans() -> None:
     """Become a subreaper, under a name that ``ps`` shows, and one that goes on when its runner ends
-    even if it was stopped: else nothing would be left to end its tasks."""
+    even if it was stopped: else nothing would be left to end its tasks. What it was asked to start
+    holds secrets of other tasks: its memory is not for its user's processes to read."""
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
     libc.prctl(_SET_NAME, _NAME, 0, 0, 0)
     if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:

@@ -24,7 +24,7 @@ MOST_ASKED = 8 << 20
 MOST_ANSWERED = 64 << 10
 
 _HEADER = struct.Struct("<IBQ")
-_SPAWN = struct.Struct("<BddQIIII")
+_SPAWN = struct.Struct("<BddQIIIII")
 _END = struct.Struct("<d")
 _TRUST = struct.Struct("<Qd")
 _REFUSAL = struct.Struct("<iB")
@@ -73,9 +73,10 @@ class Spawn:
 
     ``until`` is the moment of the boot clock, in nanoseconds, after which nothing of ``run`` may
     be trusted; zero: there is none. ``late_grace`` is what it gets at most, once that has passed.
+    ``ids``: of the user it is for (``b"UID GID GROUP…"``); none: of the supervisor's own.
     """
 
-    __slots__ = ("argv", "cwd", "env", "feed", "grace", "late_grace", "run", "until")
+    __slots__ = ("argv", "cwd", "env", "feed", "grace", "ids", "late_grace", "run", "until")
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class Spawn:
         run: bytes,
         until: int,
         late_grace: float,
+        ids: bytes = b"",
     ) -> None:
         self.argv = argv
         self.env = env
@@ -97,11 +99,12 @@ class Spawn:
         self.run = run
         self.until = until
         self.late_grace = late_grace
+        self.ids = ids
 
     def encode(self) -> bytes:
         argv = b"\0".join(self.argv)
         env = b"\0".join([name + b"=" + value for name, value in self.env.items()])
-        parts = (self.run, self.cwd, argv, env)
+        parts = (self.run, self.cwd, argv, env, self.ids)
         header = (self.feed, self.grace, self.late_grace, self.until, *map(len, parts))
         return _SPAWN.pack(*header) + b"".join(parts)
 
@@ -115,7 +118,7 @@ class Spawn:
         for length in lengths:
             parts.append(body[at : at + length])
             at += length
-        run, cwd, argv, env = parts
+        run, cwd, argv, env, ids = parts
         if not argv or not cwd or not min(grace, late_grace) >= 0 or feed > 1:
             raise Malformed("a request to start that says too little")
         pairs = (pair.partition(b"=") for pair in env.split(b"\0") if pair)
@@ -128,6 +131,7 @@ class Spawn:
             run=run,
             until=until,
             late_grace=late_grace,
+            ids=ids,
         )
 
 
