@@ -164,7 +164,12 @@ class Operations(Protocol):
     ) -> RunSnapshot: ...
 
     async def annotate(
-        self, run_id: str, data: dict[str, Any], *, by: str | None = ...
+        self,
+        run_id: str,
+        data: dict[str, Any],
+        *,
+        by: str | None = ...,
+        update_id: str | None = ...,
     ) -> RunSnapshot: ...
 
     async def end_abandoned(self, *, reason: str = ...) -> EndedRuns: ...

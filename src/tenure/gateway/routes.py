@@ -83,8 +83,8 @@ OWNERSHIP: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/updates",
-        summary="Creations and updates of runs, an outcome each",
-        roles=WORK | OPERATE,
+        summary="Updates under leases that the token holds, an outcome each; for admins any",
+        roles=WORK,
         query=NoQuery,
         body=Writes,
         most_bytes=MAX_WRITES_BYTES,
@@ -324,6 +324,9 @@ VERBS = (
         query=NoQuery,
         body=AnnotateRequest,
         handler=runs.annotate,
+        request_headers={
+            "Idempotency-Key": "Names this very request: sent again, nothing is noted twice."
+        },
         answers={200: RunSnapshot},
         problems=(RUN_NOT_FOUND, STORE_REJECTED),
     ),

@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from tenure.gateway.auth import check_queue, run_of
 from tenure.gateway.calls import Answer, Call, Caller
-from tenure.gateway.problems import MALFORMED, TOO_LARGE, Refusal
+from tenure.gateway.idempotency import RequestKey, key_of
+from tenure.gateway.problems import TOO_LARGE, Refusal
 from tenure.gateway.runs import shown
-from tenure.model.errors import InvalidOptions, InvalidWorkflow, KeyReused, RunExists
-from tenure.model.ids import check_run_id
+from tenure.model.errors import InvalidWorkflow, KeyReused, RunExists
 from tenure.model.snapshot import RunSnapshot
 from tenure.runtime.options import RunOptions
 from tenure.runtime.retry import RetryOptions
 from tenure.wire.runs import NewCallback, NoQuery, RetryRequest, Submission, SubmitOptions
 from tenure.workflow.spec import CallbackSpec
 
-_LONGEST_KEY = 255
 _MOST_OPTIONS = 1 << 20
-
-
-class RequestKey(NamedTuple):
-    """What an ``Idempotency-Key`` stands for. The run's id follows from who sent which key, the
-    name of the request from its body too: so the store itself recognises a repetition, and a key
-    that is used for something else, and no list of keys is kept anywhere."""
-
-    run_id: str
-    update_id: str
-
-
-def key_of(call: Call[NoQuery, Any], wanted: str | None) -> RequestKey | None:
-    """``wanted`` is the ``run_id`` that the request asks for."""
-    if wanted is not None:
-        check_run_id(wanted)
-    given = call.headers.get("idempotency-key")
-    if given is None:
-        return None
-    if not 0 < len(given) <= _LONGEST_KEY:
-        raise Refusal(MALFORMED, f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
-    if wanted is not None:
-        said = "the Idempotency-Key names this run already; give one of them"
-        raise InvalidOptions([f"run_id: {said}"])
-    whose = hashlib.sha256(f"{call.caller.name}\0{given}".encode()).hexdigest()
-    asked = msgspec.json.encode((call.path, call.body))
-    what = hashlib.sha256(asked).hexdigest()
-    return RequestKey(f"key-{whose[:32]}", whose[:32] + what[:32])
 
 
 @contextmanager

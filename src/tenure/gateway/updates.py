@@ -2,91 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from msgspec import UNSET
-from msgspec.structs import replace
-
-from tenure.gateway.auth import NAMELESS, check_queue, reached
-from tenure.gateway.calls import OPERATE, WORK, Answer, Call, Caller, GatewayState
+from tenure.gateway.auth import check_queue, reached
+from tenure.gateway.calls import Answer, Call
 from tenure.gateway.problems import FORBIDDEN, Refusal, problem_of
-from tenure.gateway.runs import restored
 from tenure.model import compose
-from tenure.model.errors import (
-    RunNotFound,
-    StoreIncompatible,
-    StoreRejected,
-    StoreUnavailable,
-    TenureError,
-)
-from tenure.model.snapshot import Approval, RunSnapshot
-from tenure.model.status import RunStatus
+from tenure.model.errors import RunNotFound, StoreUnavailable, TenureError
 from tenure.model.tokens import Role
-from tenure.model.update import NO_RUN_CHANGE, NewRun, Receipt, RunChange, Update, Write
-from tenure.ports.store import BatchUpdates, Definitions, RunStateStore
-from tenure.runtime.recipe import decode_definition
-from tenure.system import new_update_id
-from tenure.wire.callbacks import masked_target
+from tenure.model.update import NO_RUN_CHANGE, NewRun, Receipt, Update, Write
+from tenure.ports.store import BatchUpdates, RunStateStore
 from tenure.wire.leases import WriteOutcome, WriteOutcomes, Writes
 from tenure.wire.runs import NoQuery
 
-# What may be written past the verbs, and in whose name.
-#
-# *Without a lease* there are a few deeds, those of the verbs. A client sends one as the update that
-# it would write itself; only what it changes is taken from that, and the update is made anew. So
-# who
-# did it, what the journal says of it and whom callbacks tell is never the client's choice.
-#
-# *Under a lease* an owner says what an owner has to say of its run, and nothing in anybody's name.
+# Operators change runs by the verbs only. What is left is for admins, whose writes are taken as
+# they are, and for the owner of a run: it says under its lease what an owner has to say, and
+# nothing in anybody's name.
 
 
 _OF_OPERATORS = ("cancel", "approve", "annotate", "callback_failed", "if_overdue")
 """What no owner writes of its own run."""
-_EXPIRY = frozenset({"status", "message", "if_overdue"})
-
-
-def deed_of(given: Update, run: RunSnapshot, by: str, ids: Iterator[str]) -> Update:
-    """``given``, as the verb would have written it for ``by``. ``Refusal`` if no verb would."""
-    change, update_id = given.effect.changes.run, given.update_id
-    said = frozenset() if given.effect.changes.steps else _said(change)
-    if said == {"cancel"} and change.cancel is not UNSET:
-        made = compose.cancel(run, update_id, ids, reason=change.cancel.reason, by=by)
-    elif said == {"approve"} and change.approve is not UNSET:
-        made = compose.approve(run.run_id, update_id, by, change.approve.note)
-    elif said == {"annotate"} and len(change.annotate) == 1:
-        made = compose.annotate(run.run_id, replace(change.annotate[0], by=by))
-    elif said == _EXPIRY and change.status is RunStatus.CANCELED:
-        made = compose.expire(run, update_id, ids)
-    else:
-        raise Refusal(
-            FORBIDDEN,
-            "without a lease a run is canceled, approved or annotated, or ended because nobody "
-            "approved it in time, one of these at a time; all else is its owner's",
-        )
-    return replace(made, base_version=given.base_version)
-
-
-def birth_of(given: NewRun, by: str, ids: Iterator[str]) -> NewRun:
-    """``given``, wanted by ``by``. ``Refusal``, ``StoreRejected``."""
-    planned, asked = given.snapshot, given.snapshot.approval
-    if given.lease is None and planned.status is not RunStatus.QUEUED:
-        raise Refusal(FORBIDDEN, "a run that nobody owns begins as queued")
-    if given.definition is not None:
-        try:
-            decode_definition(given.definition)
-        except StoreIncompatible as error:
-            said = "has a definition that nobody could execute"
-            raise StoreRejected(planned.run_id, said) from error
-    approval = Approval(required=asked.required, by=None if asked.by is None else by)
-    return compose.new_run(
-        replace(planned, approval=approval),
-        given.update_id,
-        ids,
-        by=by,
-        definition=given.definition,
-        lease=given.lease,
-        approval_seconds=given.approval_seconds,
-    )
 
 
 def check_is_an_owners(given: Update) -> None:
@@ -94,19 +29,11 @@ def check_is_an_owners(given: Update) -> None:
     change, effect = given.effect.changes.run, given.effect
     if given.if_unowned is not None:
         raise Refusal(FORBIDDEN, "what holds for a run that nobody owns is not an owner's to say")
-    if change is not NO_RUN_CHANGE and any(_says(change, name) for name in _OF_OPERATORS):
+    if any(getattr(change, name) != getattr(NO_RUN_CHANGE, name) for name in _OF_OPERATORS):
         raise Refusal(FORBIDDEN, "an owner does not cancel, approve or annotate under its lease")
     for event in effect.events:
         if event.type in compose.DEEDS:
             raise Refusal(FORBIDDEN, f"{event.type} is not an owner's to say")
-
-
-def _said(change: RunChange) -> frozenset[str]:
-    return frozenset(name for name in RunChange.__struct_fields__ if _says(change, name))
-
-
-def _says(change: RunChange, name: str) -> bool:
-    return bool(getattr(change, name) != getattr(NO_RUN_CHANGE, name))
 
 
 async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
@@ -114,11 +41,13 @@ async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
     allowed: list[Write] = []
     for number, write in enumerate(call.body.writes):
         try:
-            allowed.append(await _allowed(call, write))
+            await _check_allowed(call, write)
         except StoreUnavailable:
             raise
         except TenureError as error:
             refused[number] = error
+        else:
+            allowed.append(write)
     accepted = iter(await _applied(call.parts.store, allowed))
     outcomes = (
         _shown(refused[number] if number in refused else next(accepted))
@@ -127,63 +56,21 @@ async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
     return Answer(value=WriteOutcomes(outcomes=tuple(outcomes)))
 
 
-async def _allowed(call: Call[NoQuery, Writes], write: Write) -> Write:
-    """As it may be written. Who needs no token has no name either: its writes are taken as they
-    are."""
+async def _check_allowed(call: Call[NoQuery, Writes], write: Write) -> None:
+    """``Refusal``, ``RunNotFound``."""
+    caller = call.caller
     if isinstance(write, NewRun):
-        return await _birth(call, write)
-    if write.lease is None:
-        return await _deed(call, write)
-    _check_role(call.caller, WORK, "write under a lease")
-    if not await call.parts.queues.reaches(call.caller, write.run_id, write.lease):
+        check_queue(caller, write.snapshot.queue)
+    if caller.role is Role.ADMIN:
+        if isinstance(write, Update) and caller.queues is not None:
+            await reached(call.parts, caller, write.run_id)
+        return
+    if isinstance(write, NewRun) or write.lease is None:
+        said = "without a lease it takes an admin; runs are created and changed by the verbs"
+        raise Refusal(FORBIDDEN, f"{caller.name!r} is a {caller.role} token: {said}")
+    if not await call.parts.queues.reaches(caller, write.run_id, write.lease):
         raise RunNotFound(write.run_id)
-    if call.caller is not NAMELESS:
-        check_is_an_owners(write)
-    return write
-
-
-async def _birth(call: Call[NoQuery, Writes], new: NewRun) -> NewRun:
-    _check_role(call.caller, OPERATE, "create runs")
-    if new.lease is not None:
-        _check_role(call.caller, WORK, "create runs of its own")
-    check_queue(call.caller, new.snapshot.queue)
-    new = await _with_credentials(call.parts, call.caller, new)
-    return new if call.caller is NAMELESS else birth_of(new, call.caller.name, _new_ids())
-
-
-async def _deed(call: Call[NoQuery, Writes], update: Update) -> Update:
-    _check_role(call.caller, OPERATE, "write without a lease")
-    if call.caller is NAMELESS:
-        return update
-    run = await reached(call.parts, call.caller, update.run_id)
-    return deed_of(update, run, call.caller.name, _new_ids())
-
-
-def _new_ids() -> Iterator[str]:
-    return iter(new_update_id, "")
-
-
-def _check_role(caller: Caller, roles: frozenset[Role], what: str) -> None:
-    if caller.role not in roles:
-        said = f"{caller.name!r} is a {caller.role} token: it does not {what}"
-        raise Refusal(FORBIDDEN, said)
-
-
-async def _with_credentials(parts: GatewayState, caller: Caller, new: NewRun) -> NewRun:
-    """Who retries a run gives the new one the callbacks of the old, as far as it was shown them."""
-    given, old_id = new.snapshot, new.snapshot.retry_of
-    if not given.callbacks or old_id is None:
-        return new
-    try:
-        known = (await reached(parts, caller, old_id)).callbacks
-    except RunNotFound:
-        return new
-    if given.callbacks != tuple(map(masked_target, known)):
-        return new
-    definition = new.definition
-    if isinstance(parts.store, Definitions):
-        definition = restored(definition, await parts.store.get_definition(old_id))
-    return replace(new, snapshot=replace(given, callbacks=known), definition=definition)
+    check_is_an_owners(write)
 
 
 async def _applied(store: RunStateStore, writes: Sequence[Write]) -> list[Receipt | TenureError]:
