@@ -56,9 +56,11 @@ def waiting(house: House, **fields: Any) -> RunSnapshot:
     return stored(house, new.snapshot.run_id)
 
 
-def owned(house: House) -> RunSnapshot:
-    new = embedded_run("worker-7", run_id=unique("deed"))
+def owned(house: House, worker: Client) -> RunSnapshot:
+    new = new_run(run_id=unique("deed"))
     house.run(house.store.create_run(new))
+    lease = {"owner_id": "worker-7", "lease_seconds": 60}
+    assert worker.post(f"/v1/runs/{new.snapshot.run_id}/lease", lease).status == 200
     return stored(house, new.snapshot.run_id)
 
 
@@ -119,7 +121,7 @@ class TestAWorker:
             assert mallory.get(f"/v1/runs/{new.snapshot.run_id}").status == 404
 
     def test_says_under_its_lease_what_an_owner_says(self, house: House, worker: Client) -> None:
-        run = owned(house)
+        run = owned(house, worker)
         note = Annotation(id="note-1", data={})
         failure = CallbackFailure(target="hook", event="run.queued", error="x", attempts=1)
         for change in (

@@ -13,7 +13,7 @@ import pytest
 
 import tenure
 from tenure.gateway.auth import Anonymous
-from tenure.gateway.calls import GatewayState, Limits, Operations, QueuesOfRuns, StoreWatch
+from tenure.gateway.calls import GatewayState, Limits, Operations, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.live.streams import Patience
 from tenure.gateway.metrics import Meters, StoreNumbers
@@ -44,7 +44,6 @@ class Gateway:
             watch=StoreWatch(store, clock),
             closing=closing,
             hearing=WakeupHub(store, closing),
-            queues=QueuesOfRuns(store),
             live=self.live,
             meters=self.meters,
             numbers=StoreNumbers(store, self.meters.registry, clock),

@@ -11,7 +11,7 @@ from typing import Any
 import tenure
 from tenure.client import HttpStore
 from tenure.gateway.auth import Anonymous
-from tenure.gateway.calls import GatewayState, Limits, QueuesOfRuns, StoreWatch
+from tenure.gateway.calls import GatewayState, Limits, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.server import listen, new_app, serving
@@ -62,7 +62,6 @@ class SharedGateway:
             watch=StoreWatch(nothing, time),
             closing=closing,
             hearing=WakeupHub(nothing, closing),
-            queues=QueuesOfRuns(nothing),
             live=Live(nothing, time),
             meters=meters,
             numbers=StoreNumbers(nothing, meters.registry, time),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tenure.gateway.auth import check_queue, reached
+from tenure.gateway.auth import check_queue, not_held, reached
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.problems import FORBIDDEN, Refusal, problem_of
 from tenure.model import compose
-from tenure.model.errors import RunNotFound, StoreUnavailable, TenureError
+from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.tokens import Role
 from tenure.model.update import NO_RUN_CHANGE, NewRun, Receipt, Update, Write
 from tenure.ports.store import BatchUpdates, RunStateStore
@@ -39,9 +39,15 @@ def check_is_an_owners(given: Update) -> None:
 async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
     refused: dict[int, TenureError] = {}
     allowed: list[Write] = []
+    leases = {
+        write.run_id: write.lease
+        for write in call.body.writes
+        if isinstance(write, Update) and write.lease is not None
+    }
+    foreign = await not_held(call, leases)
     for number, write in enumerate(call.body.writes):
         try:
-            await _check_allowed(call, write)
+            await _check_allowed(call, write, foreign)
         except StoreUnavailable:
             raise
         except TenureError as error:
@@ -56,20 +62,22 @@ async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
     return Answer(value=WriteOutcomes(outcomes=tuple(outcomes)))
 
 
-async def _check_allowed(call: Call[NoQuery, Writes], write: Write) -> None:
-    """``Refusal``, ``RunNotFound``."""
+async def _check_allowed(
+    call: Call[NoQuery, Writes], write: Write, foreign: Mapping[str, TenureError]
+) -> None:
+    """``Refusal``, ``RunNotFound``, ``LeaseLost``."""
     caller = call.caller
     if isinstance(write, NewRun):
         check_queue(caller, write.snapshot.queue)
+    elif write.run_id in foreign and write.lease is not None:
+        raise foreign[write.run_id]
     if caller.role is Role.ADMIN:
-        if isinstance(write, Update) and caller.queues is not None:
+        if isinstance(write, Update) and write.lease is None and caller.queues is not None:
             await reached(call.parts, caller, write.run_id)
         return
     if isinstance(write, NewRun) or write.lease is None:
         said = "without a lease it takes an admin; runs are created and changed by the verbs"
         raise Refusal(FORBIDDEN, f"{caller.name!r} is a {caller.role} token: {said}")
-    if not await call.parts.queues.reaches(caller, write.run_id, write.lease):
-        raise RunNotFound(write.run_id)
     check_is_an_owners(write)
 
 

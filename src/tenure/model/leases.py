@@ -99,7 +99,7 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     ``queues`` only matters for executing; a reconciler takes what it finds.
     ``dead_owners`` are owners this process has proven dead (same machine, same boot, their
     process gone): a lease of theirs counts as ended at once.
-    ``expired`` as in ``LeaseRequest``.
+    ``expired`` and ``token_id`` as in ``LeaseRequest``.
     """
 
     owner_id: str
@@ -110,6 +110,7 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     purpose: Purpose = Purpose.EXECUTE
     expired: bool = True
     dead_owners: frozenset[str] = frozenset()
+    token_id: str | None = None
 
     def __post_init__(self) -> None:
         check_lease_seconds(self.seconds)
@@ -137,6 +138,19 @@ def in_time(request: Request, waited: float) -> Request:
 
 OLDEST_EVERY = 10
 """One claimed run in so many is the oldest one, whatever its priority: nothing starves."""
+
+
+class LeaseToken(NamedTuple):
+    """By which token a run was last claimed through a gateway, and under which fence."""
+
+    fence: int
+    token_id: str
+
+
+def check_same_token(run: RunSnapshot, bound: LeaseToken | None, request: Request) -> None:
+    """Of a claim that would renew what this owner holds. ``LeaseHeld`` if another token has it."""
+    if request.token_id is not None and bound != LeaseToken(run.fence, request.token_id):
+        raise LeaseHeld(run.run_id, owner_id=run.owner_id, expires_at=run.lease_expires_at)
 
 
 class Claimed(NamedTuple):

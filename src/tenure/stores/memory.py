@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import count, islice
+from secrets import token_bytes
 from typing import NamedTuple, Self
 
 from msgspec.structs import replace
@@ -35,12 +36,14 @@ from tenure.model.leases import (
     ClaimedRun,
     ClaimRequest,
     Lease,
+    LeaseToken,
     Purpose,
     Renewal,
     WaitingRun,
     already_retried,
     begin,
     check_repeated,
+    check_same_token,
     claim,
     create,
     holds,
@@ -116,6 +119,7 @@ class _Run:
         self.definition_digest = definition and sha256(definition.encode()).hexdigest()
         self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
+        self.token: LeaseToken | None = None
         self.retry_root: str | None = None
         self.journal: list[_Version] = []
         self.output: dict[LogKey, bytearray] = {}
@@ -155,6 +159,7 @@ class InMemoryStore:
         self._claims = 0
         self._workers: dict[str, tuple[WorkerInfo, LeaseEnd]] = {}
         self._tokens: dict[str, Token] = {}
+        self._secret = token_bytes(32)
         self._listeners: list[Callable[[frozenset[str]], None]] = []
 
     async def close(self) -> None:
@@ -421,13 +426,17 @@ class InMemoryStore:
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
         lease = LeaseRequest(
-            owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
+            owner_id=request.owner_id,
+            seconds=request.seconds,
+            claim_id=request.claim_id,
+            token_id=request.token_id,
         )
         with self._lock:
             repeated = [
                 run
                 for run in self._unfinished.values()
                 if run.is_held_under(request.owner_id, request.claim_id)
+                and request.token_id in (None, run.token and run.token.token_id)
             ]
             repeated.sort(key=_by_priority)
             return [
@@ -483,8 +492,12 @@ class InMemoryStore:
             purpose=purpose,
         )
         until = instant.extended(run.lease_until if taken.event is None else None, request.seconds)
-        if taken.event is not None:
+        if taken.event is None:
+            check_same_token(taken.snapshot, run.token, request)
+        else:
             self._write(run, taken.snapshot, request.claim_id, (taken.event,))
+            if request.token_id is not None:
+                run.token = LeaseToken(run.snapshot.fence, request.token_id)
         run.lease_until = until
         run.claim_id = request.claim_id
         lease = Lease(
@@ -784,6 +797,14 @@ class InMemoryStore:
             if token is not None and token.revoked_at is None:
                 token = self._tokens[token_id] = replace(token, revoked_at=self._clock.now())
             return token
+
+    async def lease_tokens(self, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+        with self._lock:
+            found = ((run_id, self._runs.get(run_id)) for run_id in run_ids)
+            return {run_id: run.token for run_id, run in found if run and run.token}
+
+    async def token_secret(self) -> bytes:
+        return self._secret
 
     # Wakeups
 

@@ -18,9 +18,11 @@ from tenure.model.leases import (
     ClaimedRun,
     ClaimRequest,
     Lease,
+    LeaseToken,
     Pace,
     Purpose,
     Renewal,
+    check_same_token,
     claim,
     release,
     why_not_runnable,
@@ -67,12 +69,15 @@ class Leases:
 
     def claim_many(self, request: ClaimRequest, asked_at: float) -> list[ClaimedRun]:
         lease = LeaseRequest(
-            owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
+            owner_id=request.owner_id,
+            seconds=request.seconds,
+            claim_id=request.claim_id,
+            token_id=request.token_id,
         )
         with self._writing.transaction() as instant:
             request = self._pace.in_time(request, asked_at, monotonic())
             found = self._sql.all("held_under_claim", request.owner_id, request.claim_id)
-            repeated = [seq for (seq,) in found]
+            repeated = [seq for seq, token_id in found if request.token_id in (None, token_id)]
             if not repeated:
                 self._sql.do("promote_parked", rows.micros(instant.now))
             taken = [
@@ -108,6 +113,9 @@ class Leases:
             purpose=purpose,
         )
         end = head.lease_until if taken.event is None else None
+        if taken.event is None and request.token_id is not None:
+            bound = self._sql.one("lease_token", head.seq)
+            check_same_token(taken.snapshot, LeaseToken(*bound), request)
         self._writing.put_ownership(
             head,
             taken.snapshot,
@@ -117,6 +125,8 @@ class Leases:
             request.claim_id,
             instant.extended(end, request.seconds),
         )
+        if request.token_id is not None:
+            self._sql.later("bind_lease", request.token_id, taken.snapshot.fence, head.seq)
 
     def _claimed(self, seq: int) -> ClaimedRun:
         """The owner will write this run next, so it is remembered as it was read."""
