@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -140,7 +141,7 @@ def test_an_owner_of_another_token_is_not_said_to_be_dead(
     lasting_or_not: House, clients: dict[str, Client]
 ) -> None:
     house, run_id = lasting_or_not, run_in(lasting_or_not)
-    dead, neighbour = (f"site-1/boot/4026/18/99/{unique('owner')}" for _ in range(2))
+    dead, neighbour = (f"site-1/boot/4026/18/99/{uuid4().hex[:8]}" for _ in range(2))
     claimed(clients["one"], run_id, owner_id=dead)
     asked = {
         "owner_id": neighbour,

@@ -220,7 +220,7 @@ _LARGEST_SUBMISSION = MAX_FILES_BYTES * 4 // 3 + (4 << 20)
 """All files of a run in base64, and the workflow."""
 _KEY_HEADER = {
     "Idempotency-Key": "Names this very request: sent again, it answers with the run that the "
-    "first one made. Not together with a run_id, which names the run already."
+    "first one made, as it is by now. Not together with a run_id, which names the run already."
 }
 _STREAM_HEADERS = {
     "Last-Event-ID": "The id of the last server-sent event that came: goes on behind it."

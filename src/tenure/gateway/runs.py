@@ -223,7 +223,7 @@ async def approve(call: Call[NoQuery, ApproveRequest]) -> Answer:
 
 
 async def annotate(call: Call[NoQuery, AnnotateRequest]) -> Answer:
-    run_id, by, key = await check_reaches(call), call.caller.name, key_of(call)
+    run_id, by, key = await check_reaches(call), call.caller.name, await key_of(call)
     update_id = key.update_id if key else None
     run = await call.parts.desk.annotate(run_id, call.body.data, by=by, update_id=update_id)
     return Answer(value=shown(run))

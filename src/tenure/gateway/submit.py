@@ -15,7 +15,7 @@ from tenure.gateway.calls import Answer, Call, Caller
 from tenure.gateway.idempotency import RequestKey, key_of
 from tenure.gateway.problems import TOO_LARGE, Refusal
 from tenure.gateway.runs import shown
-from tenure.model.errors import InvalidWorkflow, KeyReused, RunExists
+from tenure.model.errors import AlreadyRetried, InvalidWorkflow, KeyReused, NotRunnable, RunExists
 from tenure.model.snapshot import RunSnapshot
 from tenure.runtime.options import RunOptions
 from tenure.runtime.retry import RetryOptions
@@ -23,6 +23,17 @@ from tenure.wire.runs import NewCallback, NoQuery, RetryRequest, Submission, Sub
 from tenure.workflow.spec import CallbackSpec
 
 _MOST_OPTIONS = 1 << 20
+
+
+@contextmanager
+def _unnamed(caller: Caller) -> Iterator[None]:
+    """The retry that is under way may be in a queue that is not the caller's."""
+    try:
+        yield
+    except AlreadyRetried as error:
+        if caller.queues is None:
+            raise
+        raise NotRunnable(error.run_id, "is being retried: wait until that has ended") from error
 
 
 @contextmanager
@@ -38,11 +49,13 @@ def _named(key: RequestKey | None) -> Iterator[None]:
 
 async def submit(call: Call[NoQuery, Submission]) -> Answer:
     body = call.body
-    key = key_of(call, body.options.run_id)
+    key = await key_of(call, body.options.run_id)
     _check_size(body.options)
     try:
         with _named(key):
-            return _created(await _submitted(call, key))
+            made = await _submitted(call, key)
+            # Sent again, it may have gone on since.
+            return _created(made if key is None else await call.parts.store.get_run(made.run_id))
     except InvalidWorkflow as error:
         raise _as_given(error, body.workflow) from error
 
@@ -97,7 +110,7 @@ def _callback(given: NewCallback) -> CallbackSpec:
 
 async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
     old, given = await run_of(call), call.body
-    key = key_of(call, given.run_id)
+    key = await key_of(call, given.run_id)
     options = RetryOptions(
         run_id=key.run_id if key else given.run_id,
         only_failed=given.only_failed,
@@ -108,7 +121,7 @@ async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
         requested_by=call.caller.name,
     )
     update_id = key.update_id if key else None
-    with _named(key):
+    with _named(key), _unnamed(call.caller):
         made = await call.parts.desk.submit_retry(old.run_id, options, update_id=update_id)
     return _created(made)
 

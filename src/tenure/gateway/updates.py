@@ -69,6 +69,9 @@ async def _check_allowed(
     caller = call.caller
     if isinstance(write, NewRun):
         check_queue(caller, write.snapshot.queue)
+        if write.snapshot.retry_of is not None and caller.queues is not None:
+            said = "retries of a token that is limited to queues are made by the verb"
+            raise Refusal(FORBIDDEN, said)
     elif write.run_id in foreign and write.lease is not None:
         raise foreign[write.run_id]
     if caller.role is Role.ADMIN:

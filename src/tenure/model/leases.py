@@ -27,7 +27,14 @@ from tenure.model.decide import (
     moved_forward,
     waits_for_approval,
 )
-from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
+from tenure.model.errors import (
+    AlreadyRetried,
+    LeaseHeld,
+    LeaseLost,
+    NotRunnable,
+    RunExists,
+    StoreRejected,
+)
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Counts, HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
@@ -265,14 +272,14 @@ def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -
         raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
 
 
-def already_retried(retry_of: str, active: str, status: str, unapproved: bool) -> NotRunnable:
+def already_retried(retry_of: str, active: str, status: str, unapproved: bool) -> AlreadyRetried:
     """For a second retry of a run, or of one of its retries, while one is queued or running: both
     would do what is left. Every store that keeps definitions refuses it."""
     if unapproved:
         todo = f"approve it (tenure approve {active}) or cancel it (tenure cancel {active})"
     else:
         todo = f"wait for it (tenure watch {active}) or end it (tenure cancel {active})"
-    return NotRunnable(
+    return AlreadyRetried(
         retry_of, f"{active} retries it and is {status}: {todo}, then retry {active}"
     )
 
