@@ -122,6 +122,16 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     def __post_init__(self) -> None:
         check_lease_seconds(self.seconds)
 
+    @property
+    def lease(self) -> LeaseRequest:
+        """As it is asked for each of the runs that were found."""
+        return LeaseRequest(
+            owner_id=self.owner_id,
+            seconds=self.seconds,
+            claim_id=self.claim_id,
+            token_id=self.token_id,
+        )
+
 
 LATE = 1.0
 """Seconds. A store that comes to a claim only so long after it was asked was away, or held up, and

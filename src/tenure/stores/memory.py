@@ -127,8 +127,9 @@ class _Run:
     def update_id_of(self, version: int) -> str | None:
         return self.journal[version - 1].update_id if 1 <= version <= len(self.journal) else None
 
-    def is_held_under(self, owner_id: str, claim_id: str) -> bool:
-        return self.claim_id == claim_id and self.snapshot.owner_id == owner_id
+    def is_held_under(self, request: LeaseRequest | ClaimRequest) -> bool:
+        same = (self.snapshot.owner_id, self.claim_id) == (request.owner_id, request.claim_id)
+        return same and request.token_id in (None, self.token and self.token.token_id)
 
 
 class _Delivery:
@@ -419,28 +420,16 @@ class InMemoryStore:
         with self._lock:
             run = self._find(run_id)
             held = run.snapshot.owner_id is not None and (
-                not self._is_over(run, request.expired)
-                or run.is_held_under(request.owner_id, request.claim_id)
+                not self._is_over(run, request.expired) or run.is_held_under(request)
             )
             return self._claim(run, request, purpose, held)
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
-        lease = LeaseRequest(
-            owner_id=request.owner_id,
-            seconds=request.seconds,
-            claim_id=request.claim_id,
-            token_id=request.token_id,
-        )
         with self._lock:
-            repeated = [
-                run
-                for run in self._unfinished.values()
-                if run.is_held_under(request.owner_id, request.claim_id)
-                and request.token_id in (None, run.token and run.token.token_id)
-            ]
+            repeated = [run for run in self._unfinished.values() if run.is_held_under(request)]
             repeated.sort(key=_by_priority)
             return [
-                self._claim(run, lease, request.purpose, held=bool(repeated))
+                self._claim(run, request.lease, request.purpose, held=bool(repeated))
                 for run in repeated or self._pick(request)
             ]
 

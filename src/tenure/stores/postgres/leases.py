@@ -241,12 +241,7 @@ class Leases:
     async def _claim_many(
         self, session: Session, request: ClaimRequest, asked_at: float
     ) -> list[ClaimedRun]:
-        lease = LeaseRequest(
-            owner_id=request.owner_id,
-            seconds=request.seconds,
-            claim_id=request.claim_id,
-            token_id=request.token_id,
-        )
+        lease = request.lease
         async with session.undone_on_error():
             repeated, picked = await self._claim_order.pick(session, request)
             if repeated and request.token_id is not None:

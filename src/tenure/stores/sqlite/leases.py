@@ -68,12 +68,7 @@ class Leases:
         return self._claimed(head.seq)
 
     def claim_many(self, request: ClaimRequest, asked_at: float) -> list[ClaimedRun]:
-        lease = LeaseRequest(
-            owner_id=request.owner_id,
-            seconds=request.seconds,
-            claim_id=request.claim_id,
-            token_id=request.token_id,
-        )
+        lease = request.lease
         with self._writing.transaction() as instant:
             request = self._pace.in_time(request, asked_at, monotonic())
             found = self._sql.all("held_under_claim", request.owner_id, request.claim_id)
