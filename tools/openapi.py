@@ -39,7 +39,9 @@ steers; a `worker` reads and executes; an `admin` may do everything. A token tha
 queues sees the runs of those alone: others are not found.
 
 `POST /v1/updates` is for workers over HTTP (`tenure worker --store https://…`): it takes what the
-owner of a run writes under its lease. Operators use `cancel`, `approve`, `retry` and `annotate`.
+owner of a run writes under its lease. Operators submit runs and use `cancel`, `approve`, `retry`
+and `annotate`: what a run is (name, digest, steps, approval) is derived from its workflow here.
+What an admin writes past the verbs is stored as sent.
 """
 
 

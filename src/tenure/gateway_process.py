@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.gateway.auth import is_loopback
-from tenure.gateway.calls import GatewayState, Library, Limits, QueuesOfRuns, StoreWatch
+from tenure.gateway.calls import GatewayState, Library, Limits, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.problems import NotSafe
@@ -63,7 +63,6 @@ class GatewayProcess:
             watch=StoreWatch(self._store, clock),
             closing=closing,
             hearing=WakeupHub(self._store, closing),
-            queues=QueuesOfRuns(self._store),
             live=Live(self._store, clock),
             meters=self._meters,
             numbers=StoreNumbers(self._store, self._meters.registry, clock),

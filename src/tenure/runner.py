@@ -15,7 +15,7 @@ from msgspec import structs
 
 from tenure.aio import until_answered
 from tenure.assembly import Assembly
-from tenure.model.errors import NotRunnable, NotSupported
+from tenure.model.errors import NotRunnable, NotSupported, RunExists, StoreUnavailable
 from tenure.model.outbox import Delivery
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
@@ -25,6 +25,7 @@ from tenure.ports.environment import Broker
 from tenure.ports.execution import Action, LocalTasks, Recorder, Transport
 from tenure.ports.leases import LeaseStore
 from tenure.ports.store import Definitions, RunStateStore
+from tenure.runtime.operators import RemoteOperations
 from tenure.runtime.options import CallbackSettings, RetentionPolicy, RunOptions, Timing
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.prepare import (
@@ -36,12 +37,14 @@ from tenure.runtime.prepare import (
     queued_retry,
     secret_values,
 )
+from tenure.runtime.recipe import decode_definition, digest_of
 from tenure.runtime.recovery import EndedRuns
 from tenure.runtime.retry import RetryOptions, definition_of_retry
 from tenure.runtime.run import Work, check_takeable, hint_at, stored_run, stored_work, submit
 from tenure.runtime.session import Session
 from tenure.system import (
     new_run_id,
+    new_update_id,
     presence,
 )
 from tenure.workflow.spec import Workflow
@@ -194,6 +197,8 @@ class Runner:
         text = definition.encode()
         if planned.status is RunStatus.QUEUED:
             session = await self._waiting_room(ready, options.store)
+            if isinstance(session.store, RemoteOperations):
+                return await _retried_there(session.store, run_id, options, new_update_id())
             return await self._submit(session, ready, planned, text, options)
         work = stored_work(ready, planned, options.secrets)
         work = structs.replace(work, definition=text, folder=definition.folder)
@@ -241,6 +246,9 @@ class Runner:
         """``retry``, queued for workers, which provide the secrets. ``update_id`` as in
         ``submit``."""
         session = await self._parts.session(options.store)
+        if isinstance(session.store, RemoteOperations):
+            name = update_id or new_update_id()
+            return await _retried_there(session.store, run_id, options, name)
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
@@ -287,10 +295,17 @@ class Runner:
         return run
 
     async def annotate(
-        self, run_id: str, data: dict[str, Any], *, by: str | None = None
+        self,
+        run_id: str,
+        data: dict[str, Any],
+        *,
+        by: str | None = None,
+        update_id: str | None = None,
     ) -> RunSnapshot:
-        """Add a note to a run, also to an ended one; its status is not changed."""
-        return await (await self._parts.session()).operators.annotate(run_id, data, by=by)
+        """Add a note to a run, also to an ended one; its status is not changed. ``update_id``
+        identifies this request: sent again, nothing is noted twice."""
+        operators = (await self._parts.session()).operators
+        return await operators.annotate(run_id, data, by=by, update_id=update_id)
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> int:
         """End runs whose owner is gone: as canceled if a cancel was requested, else as interrupted
@@ -347,6 +362,11 @@ class Runner:
         options: RunOptions | RetryOptions,
         update_id: str | None = None,
     ) -> RunSnapshot:
+        if isinstance(session.store, RemoteOperations) and isinstance(options, RunOptions):
+            secrets = ready.source.workflow.secrets
+            kept = {key: value for key, value in options.vars.items() if key not in secrets}
+            asked, name = structs.replace(options, vars=kept), update_id or new_update_id()
+            return await _submitted_there(session.store, definition, asked, name)
         return await submit(
             session,
             planned,
@@ -366,6 +386,34 @@ class Runner:
         if notifier is not None:
             around = structs.replace(around, notifier=notifier)
         return perform(session, around, work)
+
+
+async def _submitted_there(
+    remote: RemoteOperations, definition: str, options: RunOptions, request_id: str
+) -> RunSnapshot:
+    """After a lost answer a run of this very id and workflow is the one that was asked for."""
+    given, doubtful = decode_definition(definition), False
+
+    def note(_: StoreUnavailable) -> None:
+        nonlocal doubtful
+        doubtful = True
+
+    try:
+        return await until_answered(
+            lambda: remote.submit_run(given, options, request_id), failed=note
+        )
+    except RunExists as error:
+        taken = error.run_id
+        run = await until_answered(lambda: remote.get_run(taken)) if doubtful else None
+        if run is None or run.workflow_digest != digest_of(given.workflow):
+            raise
+        return run
+
+
+async def _retried_there(
+    remote: RemoteOperations, run_id: str, options: RetryOptions, request_id: str
+) -> RunSnapshot:
+    return await until_answered(lambda: remote.retry_run(run_id, options, request_id))
 
 
 async def _and_close(session: Session, performed: Awaitable[RunSnapshot]) -> RunSnapshot:

@@ -68,7 +68,7 @@ BUDGETS = {
     "files in src": 648,
     "lines in src": 73_146,
     "lines in src/tenure/testing": 10_720,
-    "lines of the longest file": 895,
+    "lines of the longest file": 900,
     "lines in tests": 72_389,
     "modules imported by `tenure run` of one echo": 322,
     "modules named by a gerund": 113,

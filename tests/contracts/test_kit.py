@@ -186,7 +186,14 @@ class TestOneFault:
         assert WRITES < METHODS
         reading = ("check_", "find_", "get_", "hears_", "is_", "list_", "mark_", "newest_", "read")
         others = {name for name in METHODS - WRITES if not name.startswith(reading)}
-        assert others == {"sizes_of", "store_time", "take_census", "versions_of"}
+        assert others == {
+            "lease_tokens",
+            "sizes_of",
+            "store_time",
+            "take_census",
+            "token_secret",
+            "versions_of",
+        }
 
 
 class ForgetsUpdates(InMemoryStore):

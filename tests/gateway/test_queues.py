@@ -11,6 +11,7 @@ import pytest
 
 from tenure.gateway import wakeups
 from tenure.model.leases import Lease, Renewal
+from tenure.testing.factories import new_run
 from tests.gateway.conftest import flow
 from tests.gateway.house import Client, House
 
@@ -197,3 +198,46 @@ def test_numbers_of_all_runs_are_for_who_may_see_all(limited: Limited, operator:
     answer = limited("admin", "a").get("/metrics")
     assert (answer.status, answer.problem) == (403, "forbidden")
     assert operator.get("/metrics").status == 200
+
+
+class TestATokenOfOneQueue:
+    def test_learns_of_no_id_of_another(
+        self, limited: Limited, operator: Client, run_id: str
+    ) -> None:
+        """It chooses none: whether it is taken would be news of all queues."""
+        body = {"workflow": flow(queue="b"), "options": {"run_id": run_id}}
+        assert operator.post("/v1/runs", body).status == 201
+        mine = limited("operator", "a")
+        for name in (run_id, f"{run_id}-free"):
+            named = {"workflow": flow(queue="a"), "options": {"run_id": name}}
+            refused = mine.post("/v1/runs", named)
+            assert (refused.status, refused.problem) == (422, "invalid-options")
+            assert "from the gateway" in refused.json["detail"]
+        made = mine.post("/v1/runs", {"workflow": flow(queue="a")})
+        assert made.status == 201
+
+    def test_hears_the_same_of_runs_that_are_not_there_and_not_its_own(
+        self, limited: Limited, operator: Client, run_id: str
+    ) -> None:
+        operator.post("/v1/runs", {"workflow": flow(queue="b"), "options": {"run_id": run_id}})
+        mine = limited("operator", "a")
+        for verb, body in (("retry", {}), ("cancel", {}), ("annotate", {"data": {"a": 1}})):
+            theirs = mine.post(f"/v1/runs/{run_id}/{verb}", body)
+            none = mine.post(f"/v1/runs/{run_id}-none/{verb}", body)
+            assert (theirs.status, theirs.problem) == (none.status, none.problem)
+            assert theirs.json["detail"].replace(f"{run_id}", "") == none.json["detail"].replace(
+                f"{run_id}-none", ""
+            )
+
+    def test_is_not_told_which_run_retries_its_own(
+        self, house: House, limited: Limited, operator: Client, run_id: str
+    ) -> None:
+        body = {"workflow": flow(queue="a"), "options": {"run_id": run_id}}
+        assert operator.post("/v1/runs", body).status == 201
+        operator.post(f"/v1/runs/{run_id}/cancel")
+        other = new_run(run_id=f"{run_id}-again", queue="b", retry_of=run_id)
+        house.run(house.store.create_run(other))
+        for client, named in ((limited("operator", "a"), False), (operator, True)):
+            refused = client.post(f"/v1/runs/{run_id}/retry", {})
+            assert (refused.status, refused.problem) == (409, "not-runnable")
+            assert (f"{run_id}-again" in refused.json["detail"]) is named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,38 @@ def test_an_approved_run_says_who_approved_it(operator: Client) -> None:
     asks = flow(plan={"mode": "manual-approve"})
     made = operator.post("/v1/runs", {"workflow": asks, "options": {"approve": True}}).json
     assert made["approval"]["by"] == "operator"
+
+
+class TestKeysOfTokens:
+    """Two tokens may have one name, and know each other's keys."""
+
+    def test_no_id_can_be_taken_before_its_key_is_used(
+        self, house: House, operator: Client, admin: Client
+    ) -> None:
+        once = hashlib.sha256(b"operator\0wednesday").hexdigest()
+        taken = f"key-{once[:32]}"
+        body = {"workflow": TEXT, "options": {"run_id": taken}}
+        for refused in (
+            operator.post("/v1/runs", body),
+            admin.post("/v1/runs", body),
+        ):
+            assert (refused.status, refused.problem) == (422, "invalid-options")
+            assert "key-" in refused.json["detail"]
+        made = operator.post("/v1/runs", {"workflow": TEXT}, idempotency_key="wednesday")
+        assert made.status == 201
+        assert made.json["run_id"] != taken
+
+    def test_a_token_of_the_same_name_has_keys_of_its_own(self, house: House) -> None:
+        one, other = (house.client(house.token("operator", "twin")) for _ in range(2))
+        first = one.post("/v1/runs", {"workflow": TEXT}, idempotency_key="shared")
+        second = other.post("/v1/runs", {"workflow": TEXT}, idempotency_key="shared")
+        assert (first.status, second.status) == (201, 201)
+        assert first.json["run_id"] != second.json["run_id"]
+        one.close()
+        other.close()
+
+    def test_the_answer_shows_the_run_as_it_is(self, operator: Client) -> None:
+        first = operator.post("/v1/runs", {"workflow": TEXT}, idempotency_key="shown")
+        operator.post(f"/v1/runs/{first.json['run_id']}/cancel")
+        again = operator.post("/v1/runs", {"workflow": TEXT}, idempotency_key="shown")
+        assert (again.status, again.json["status"]) == (201, "canceled")

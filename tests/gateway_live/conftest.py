@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 import tenure
-from tenure.gateway.calls import GatewayState, Limits, Operations, QueuesOfRuns, StoreWatch
+from tenure.gateway.calls import GatewayState, Limits, Operations, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.live.streams import Patience
 from tenure.gateway.metrics import Meters, StoreNumbers
@@ -43,7 +43,6 @@ class Gateway:
             watch=StoreWatch(store, clock),
             closing=closing,
             hearing=WakeupHub(store, closing),
-            queues=QueuesOfRuns(store),
             live=self.live,
             meters=self.meters,
             numbers=StoreNumbers(store, self.meters.registry, clock),

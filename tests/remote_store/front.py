@@ -10,7 +10,7 @@ from typing import Any
 
 import tenure
 from tenure.client import HttpStore
-from tenure.gateway.calls import GatewayState, Limits, QueuesOfRuns, StoreWatch
+from tenure.gateway.calls import GatewayState, Limits, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.server import listen, new_app, serving
@@ -61,7 +61,6 @@ class SharedGateway:
             watch=StoreWatch(nothing, time),
             closing=closing,
             hearing=WakeupHub(nothing, closing),
-            queues=QueuesOfRuns(nothing),
             live=Live(nothing, time),
             meters=meters,
             numbers=StoreNumbers(nothing, meters.registry, time),

@@ -16,9 +16,9 @@ from tenure.model.errors import NotPermitted, RunNotFound
 from tenure.model.leases import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import Approval, CallbackTarget
-from tenure.model.status import RunStatus
 from tenure.model.tokens import Role, Token, digest_of, written
 from tenure.ports.store import LogKey
+from tenure.runner import Runner
 from tenure.runtime.recipe import Definition, decode_definition
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create, lease_of
@@ -33,7 +33,6 @@ from tenure.testing.factories import (
     fencing_of,
     lease_request,
     new_run,
-    operator_status,
     start_run,
 )
 from tenure.wire.leases import LeaseRenewal
@@ -43,8 +42,10 @@ pytestmark = pytest.mark.slow
 
 HOOK = CallbackTarget(name="hook", url="https://example.com/?key=hush", headers={"X-Key": "hush"})
 TELLING = """\
+version: v1
 name: tell  # and nothing else
 steps: [{name: hello, action: cmd.run, args: {cmd: "true"}}]
+inventory: {hosts: {web1: {address: local}}}
 callbacks: [{url: "https://example.com/?key=hush", headers: {X-Key: hush}}]
 """
 OUT = LogKey(step=0, host="web1", stream="stdout")
@@ -81,7 +82,7 @@ async def guarded() -> AsyncIterator[Guarded]:
 
 async def test_a_worker_executes_and_nobody_else_does(guarded: Guarded) -> None:
     async with guarded.as_a(Role.WORKER) as worker, guarded.as_a(Role.OPERATOR) as operator:
-        run = await claim(worker, (await create(operator)).run_id)
+        run = await claim(worker, (await create(guarded.kept)).run_id)
         for refused in (
             operator.claim_runs(claim_request()),
             operator.claim_run(run.run_id, lease_request("somebody")),
@@ -111,26 +112,6 @@ async def test_a_worker_is_no_operator(guarded: Guarded) -> None:
     assert await guarded.kept.get_run(run.run_id) == run
 
 
-async def test_an_operator_writes_what_needs_no_lease_and_the_journal_says_who(
-    guarded: Guarded,
-) -> None:
-    async with guarded.as_a(Role.OPERATOR) as operator:
-        run = await create(operator)
-        await operator.update_run(annotate(run, found="later"))
-        await operator.update_run(cancel(run))
-        events = await operator.read_events(run.run_id)
-        assert [event.type for event in events] == [
-            "run.queued",
-            "run.annotated",
-            "run.canceled",
-            "cancel.requested",
-        ]
-        by = [(event.data or {}).get("by") for event in events]
-        assert by == ["the operator", "the operator", None, "the operator"]
-        with pytest.raises(NotPermitted):
-            await operator.update_run(operator_status(await create(operator), RunStatus.FAILED))
-
-
 async def test_a_viewer_reads_and_sees_no_credential(guarded: Guarded) -> None:
     run = await create(guarded.kept, callbacks=(HOOK,))
     async with guarded.as_a(Role.VIEWER) as viewer, guarded.as_a(Role.WORKER) as worker:
@@ -143,20 +124,16 @@ async def test_a_viewer_reads_and_sees_no_credential(guarded: Guarded) -> None:
 
 
 async def test_who_retries_a_run_passes_on_credentials_it_was_never_shown(guarded: Guarded) -> None:
-    definition = Definition(workflow=TELLING, limit=("web1",)).encode()
+    definition = Definition(workflow=TELLING, local=True).encode()
     old = await create(guarded.kept, callbacks=(HOOK,), definition=definition)
-    async with guarded.as_a(Role.OPERATOR) as operator:
-        shown = await operator.get_run(old.run_id)
-        executes = await operator.get_definition(old.run_id)
-        assert "hush" not in str(executes)
-        changed = replace(decode_definition(executes or ""), limit=("web2",)).encode()
-        again = await create(
-            operator, callbacks=shown.callbacks, retry_of=old.run_id, definition=changed
-        )
-        assert again.callbacks == shown.callbacks
+    await guarded.kept.update_run(cancel(old))
+    async with guarded.as_a(Role.OPERATOR) as operator, Runner(operator) as runner:
+        assert "hush" not in str(await operator.get_definition(old.run_id))
+        again = await runner.submit_retry(old.run_id)
+        assert "hush" not in str(again)
     assert (await guarded.kept.get_run(again.run_id)).callbacks == (HOOK,)
     kept = decode_definition(await guarded.kept.get_definition(again.run_id) or "")
-    assert kept == Definition(workflow=TELLING, limit=("web2",))
+    assert kept.workflow == TELLING
 
 
 class TestAWorkerLimitedToQueues:

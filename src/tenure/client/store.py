@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Self
+from copy import copy
+from typing import Any, Self
+
+from msgspec import Struct
 
 from tenure.aio import end, pause
 from tenure.client.errors import error_of, name_of, problem_in
-from tenure.client.transport import TIMEOUT, HttpTransport, encoded, part
+from tenure.client.transport import TIMEOUT, HttpTransport, encoded, key_header, part
 from tenure.model.codec import storable
 from tenure.model.errors import (
     InvalidCursor,
+    InvalidOptions,
     InvalidRunId,
     NotPermitted,
     NotSupported,
@@ -27,7 +31,7 @@ from tenure.model.ids import check_run_id
 from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.query import MAX_PAGE, Page, RunFilter, bounded_limit
 from tenure.model.retry import RetryPolicy
-from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.snapshot import CallbackTarget, RunSnapshot, RunSummary
 from tenure.model.update import (
     Fencing,
     LeaseRequest,
@@ -41,6 +45,10 @@ from tenure.model.update import (
 )
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import LogKey, LogSlice
+from tenure.runtime.options import RunOptions
+from tenure.runtime.recipe import Definition
+from tenure.runtime.recovery import EndedRuns
+from tenure.runtime.retry import RetryOptions
 from tenure.wire.leases import (
     MAX_WRITES_BYTES,
     MOST_CLAIMED,
@@ -66,7 +74,21 @@ from tenure.wire.output import (
     OutputStreams,
     StoredDefinition,
 )
-from tenure.wire.runs import EventPage, RunPage, Workers
+from tenure.wire.runs import (
+    AnnotateRequest,
+    ApproveRequest,
+    Cancellation,
+    EventPage,
+    NewCallback,
+    Reconciled,
+    ReconcileRequest,
+    RetryRequest,
+    RunPage,
+    Submission,
+    SubmitOptions,
+    Workers,
+)
+from tenure.workflow.spec import CallbackSpec
 
 # Lists of runs, read a page at a time.
 
@@ -170,7 +192,12 @@ class RunsOverHttp:
         if len(body) > MAX_WRITES_BYTES:  # a single large write
             said = f"is too large to be sent: {len(body)} bytes, of {MAX_WRITES_BYTES} at most"
             return [StoreRejected(run_id_of(writes[number]), said) for number in portion]
-        answer = await self._line.ask("POST", "/v1/updates", WriteOutcomes, body=body)
+        try:
+            answer = await self._line.ask("POST", "/v1/updates", WriteOutcomes, body=body)
+        except NotPermitted as error:
+            if not any(isinstance(writes[number], NewRun) for number in portion):
+                raise
+            return [copy(error) for _ in portion]  # no run begins that is only refused later
         return [self._outcome(each) for each in answer.outcomes]
 
     def _outcome(self, outcome: WriteOutcome) -> Receipt | TenureError:
@@ -501,11 +528,98 @@ class PresenceOverHttp:
         return answer.after
 
 
-class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp):
+class _Made(Struct):
+    run_id: str
+
+
+class VerbsOverHttp:
+    """``RemoteOperations``. The token says in which name a run is changed: names in options are
+    not sent."""
+
+    def __init__(self, line: HttpTransport) -> None:
+        self._line = line
+
+    async def submit_run(
+        self, definition: Definition, options: RunOptions, request_id: str
+    ) -> RunSnapshot:
+        """Callbacks that every run of this process has are the gateway's to add: those of its own
+        settings."""
+        if options.retry_of is not None:
+            said = "the gateway makes retries itself: Runner.submit_retry asks for one"
+            raise InvalidOptions([f"retry_of: {said}"])
+        asked = SubmitOptions(
+            run_id=options.run_id,
+            vars=dict(options.vars),
+            labels=dict(options.labels),
+            callbacks=tuple(map(_callback, options.callbacks)),
+            queue=options.queue,
+            priority=options.priority,
+            run_after=options.run_after,
+            recovery=options.recovery,
+            timeout=options.timeout,
+            limit=tuple(options.limit),
+            local=options.local,
+            approve=options.approved_by is not None,
+        )
+        body = Submission(workflow=definition.workflow, files=definition.files, options=asked)
+        return await self._made("/v1/runs", body, None if options.run_id else request_id)
+
+    async def retry_run(self, run_id: str, options: RetryOptions, request_id: str) -> RunSnapshot:
+        body = RetryRequest(
+            run_id=options.run_id,
+            only_failed=options.only_failed,
+            from_step=options.from_step,
+            again=tuple(options.again),
+            limit=tuple(options.limit),
+            approve=options.approved_by is not None,
+        )
+        path = f"/v1/runs/{known(run_id)}/retry"
+        return await self._made(path, body, None if options.run_id else request_id)
+
+    async def cancel_run(self, run_id: str, reason: str | None) -> RunSnapshot:
+        return await self._told(run_id, "cancel", Cancellation(reason=reason))
+
+    async def approve_run(self, run_id: str, note: str | None) -> RunSnapshot:
+        return await self._told(run_id, "approve", ApproveRequest(note=note))
+
+    async def annotate_run(self, run_id: str, data: dict[str, Any], request_id: str) -> RunSnapshot:
+        said = AnnotateRequest(data=data)
+        return await self._told(run_id, "annotate", said, key_header(request_id))
+
+    async def end_abandoned_runs(self, reason: str) -> EndedRuns:
+        body = encoded(ReconcileRequest(reason=reason))
+        ended = await self._line.ask("POST", "/v1/reconcile", Reconciled, body=body)
+        return EndedRuns(ended.interrupted, ended.expired, ended.canceled)
+
+    async def _told(
+        self, run_id: str, verb: str, said: object, headers: Mapping[str, str] = {}
+    ) -> RunSnapshot:
+        path, body = f"/v1/runs/{known(run_id)}/{verb}", encoded(said)
+        return await self._line.ask("POST", path, RunSnapshot, body=body, headers=headers)
+
+    async def _made(self, path: str, body: object, request_id: str | None) -> RunSnapshot:
+        """A new run, as the store then has it. Without ``request_id`` the run is named already."""
+        headers = key_header(request_id)
+        made = await self._line.ask("POST", path, _Made, body=encoded(body), headers=headers)
+        return await self._line.ask("GET", f"/v1/runs/{known(made.run_id)}/record", RunSnapshot)
+
+
+def _callback(given: CallbackSpec | CallbackTarget) -> NewCallback:
+    return NewCallback(
+        url=given.url or "",
+        events=tuple(given.events),
+        secret_env=given.secret_env,
+        headers=dict(given.headers),
+    )
+
+
+class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp, VerbsOverHttp):
     """A store behind a gateway. Connects when first used. ``token`` defaults to ``TENURE_TOKEN``;
     the gateway refuses what it does not permit with ``NotPermitted``.
 
-    The gateway sends callbacks, marks abandoned runs and prunes old ones.
+    The gateway sends callbacks, marks abandoned runs and prunes old ones. A runner on this store
+    changes runs by the gateway's verbs; ``create_run`` and ``update_run`` are for runs that the
+    token has claimed, and for admins.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from ipaddress import ip_address
@@ -17,8 +17,9 @@ from starlette.types import Scope
 from tenure.aio import pause
 from tenure.gateway.calls import Call, Caller, GatewayState, Route
 from tenure.gateway.problems import FORBIDDEN, FOREIGN_ORIGIN, TOO_MANY, UNAUTHORIZED, Refusal
-from tenure.model.errors import RunNotFound, StoreError
+from tenure.model.errors import LeaseLost, RunNotFound, StoreError, TenureError
 from tenure.model.ids import check_run_id
+from tenure.model.leases import LeaseToken
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.tokens import Role, Token, bearer_of
 from tenure.model.update import Fencing
@@ -250,12 +251,55 @@ async def check_reaches(call: Call[Any, Any]) -> str:
     return run_id
 
 
+# Whose leases are whose. A token's own are those that were claimed with it, here or at another
+# gateway of the store, whatever owner they name: owner and fence are for everybody to see. Admins
+# may use all.
+
+
 async def check_holds(call: Call[Any, Any], fencing: Fencing) -> str:
-    """As ``check_reaches``, cached for an owner that writes of its run again and again."""
+    """The run's id. ``RunNotFound``, ``LeaseLost``."""
     run_id = run_id_of(call)
-    if not await call.parts.queues.reaches(call.caller, run_id, fencing):
-        raise RunNotFound(run_id)
+    refused = await not_held(call, {run_id: fencing})
+    if refused:
+        raise refused[run_id]
     return run_id
+
+
+async def not_held(call: Call[Any, Any], leases: Mapping[str, Fencing]) -> dict[str, TenureError]:
+    """Those of these runs that the caller may not write of, and why. A later lease of the same
+    token will do: the store refuses what is under an older fence."""
+    parts, caller = call.parts, call.caller
+    if caller.role is Role.ADMIN:
+        foreign = list(leases) if caller.queues is not None else []
+        lost = False
+    else:
+        bound, lost = await _tokens_of(parts.store, leases), True
+        foreign = [
+            run_id
+            for run_id, fencing in leases.items()
+            if run_id not in bound
+            or bound[run_id].token_id != caller.token_id
+            or bound[run_id].fence < fencing.fence
+        ]
+    refused: dict[str, TenureError] = {}
+    for run_id in foreign:
+        try:
+            run = await reached(parts, caller, run_id)
+        except RunNotFound as error:
+            refused[run_id] = error
+        else:
+            if lost:
+                refused[run_id] = LeaseLost(run_id, fence=run.fence, owner_id=run.owner_id)
+    return refused
+
+
+async def _tokens_of(store: RunStateStore, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+    return await store.lease_tokens(run_ids) if isinstance(store, TokenStore) else {}
+
+
+def lease_token_of(caller: Caller) -> str | None:
+    """With which leases are claimed: those of admins are as good as made at the store itself."""
+    return None if caller.role is Role.ADMIN else caller.token_id
 
 
 def check_queue(caller: Caller, queue: str) -> None:

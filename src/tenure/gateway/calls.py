@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import datetime
 from math import inf
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -19,11 +19,10 @@ from tenure.gateway.live.streams import LogPart, Patience
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.problems import Kind
 from tenure.gateway.wakeups import WakeupHub
-from tenure.model.errors import RunNotFound, StoreIncompatible, StoreUnavailable, TenureError
+from tenure.model.errors import StoreIncompatible, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.tokens import Role
-from tenure.model.update import Fencing
 from tenure.ports.leases import Presence
 from tenure.ports.store import ReadinessCheck, RunStateStore
 from tenure.runtime.options import RunOptions
@@ -49,50 +48,6 @@ class Caller(Struct, frozen=True, gc=False):
 
     def may_touch(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
-
-
-_MAX_CACHED_QUEUES = 10_000
-_QUEUE_TTL_S = 60.0
-
-
-class _Seen(NamedTuple):
-    queue: str
-    at: float
-
-
-class QueuesOfRuns:
-    """Queues of runs, for tokens limited to some queues. A run stays in its queue while it has the
-    same owner, so for that owner the record is read now and then, not for each update. For other
-    callers it is always read: a pruned run may have been created anew in another queue."""
-
-    def __init__(self, store: RunStateStore) -> None:
-        self._store = store
-        self._known: OrderedDict[tuple[str, Fencing], _Seen] = OrderedDict()
-
-    async def reaches(self, caller: Caller, run_id: str, fencing: Fencing) -> bool:
-        """Runs in other queues are reported as not found."""
-        if caller.queues is None:
-            return True
-        try:
-            return caller.may_touch(await self._queue_of(run_id, fencing))
-        except RunNotFound:
-            return False
-
-    async def _queue_of(self, run_id: str, fencing: Fencing) -> str:
-        now = asyncio.get_running_loop().time()
-        seen = self._known.get((run_id, fencing))
-        if seen is not None and now - seen.at < _QUEUE_TTL_S:
-            return seen.queue
-        run = await self._store.get_run(run_id)
-        if (run.owner_id, run.fence) == (fencing.owner_id, fencing.fence):
-            self._keep((run_id, fencing), _Seen(run.queue, now))
-        return run.queue
-
-    def _keep(self, key: tuple[str, Fencing], seen: _Seen) -> None:
-        self._known[key] = seen
-        self._known.move_to_end(key)
-        if len(self._known) > _MAX_CACHED_QUEUES:
-            self._known.popitem(last=False)
 
 
 _STORE_TIMEOUT_S = 2.0
@@ -152,7 +107,12 @@ class Operations(Protocol):
     ) -> RunSnapshot: ...
 
     async def annotate(
-        self, run_id: str, data: dict[str, Any], *, by: str | None = ...
+        self,
+        run_id: str,
+        data: dict[str, Any],
+        *,
+        by: str | None = ...,
+        update_id: str | None = ...,
     ) -> RunSnapshot: ...
 
     async def end_abandoned(self, *, reason: str = ...) -> EndedRuns: ...
@@ -200,7 +160,6 @@ class GatewayState(Struct, kw_only=True, gc=False):
     closing: asyncio.Event
     """Set when the gateway stops: streams end then."""
     hearing: WakeupHub
-    queues: QueuesOfRuns
     live: Live
     meters: Meters
     numbers: StoreNumbers

@@ -9,12 +9,19 @@ from itertools import islice
 from typing import Any
 
 from tenure.aio import wait_for_event
-from tenure.gateway.auth import check_holds, check_queue, check_reaches, check_unlimited
+from tenure.gateway.auth import (
+    check_holds,
+    check_queue,
+    check_reaches,
+    check_unlimited,
+    lease_token_of,
+    not_held,
+)
 from tenure.gateway.calls import Answer, Call, GatewayState
 from tenure.gateway.problems import Refusal
 from tenure.model.errors import LeaseLost, NotSupported, StoreUnavailable
 from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
-from tenure.model.query import RunFilter, topic_of_owner
+from tenure.model.query import MAX_PAGE, RunFilter, topic_of_owner
 from tenure.model.tokens import Role
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.ports.leases import LeaseStore, Presence, WorkerRegistry
@@ -48,6 +55,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
         purpose=asked.purpose,
         expired=asked.expired,
         dead_owners=await _dead(call),
+        token_id=lease_token_of(call.caller),
     )
     claimed = await store.claim_runs(request)
     return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
@@ -77,6 +85,7 @@ async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
         seconds=asked.lease_seconds,
         claim_id=asked.claim_id or new_update_id(),
         expired=asked.expired,
+        token_id=lease_token_of(call.caller),
     )
     claimed = await store.claim_run(run_id, request, asked.purpose)
     return Answer(value=_given(claimed))
@@ -106,7 +115,8 @@ def _check_queues(call: Call[NoQuery, Claims]) -> None:
 
 async def _dead(call: Call[NoQuery, Claims]) -> frozenset[str]:
     """The owners reported dead that may be believed: those that the client's machine can have seen
-    and this one does not see. An admin is believed; for reconciling the gateway looks itself."""
+    and this one does not see, and all of whose leases are the token's own. An admin is believed;
+    for reconciling the gateway looks itself."""
     asked, store, presence = call.body, call.parts.store, call.parts.presence
     if call.caller.role is Role.ADMIN or not asked.dead_owners:
         return frozenset(asked.dead_owners)
@@ -118,7 +128,15 @@ async def _dead(call: Call[NoQuery, Claims]) -> frozenset[str]:
     gone = (
         each for each in islice(listed, _MAX_PROCESS_LOOKUPS) if presence(each) is Presence.GONE
     )
-    return frozenset({*(near - listed), *gone})
+    dead = islice({*(near - listed), *gone}, _MAX_PROCESS_LOOKUPS)
+    return frozenset([owner for owner in dead if await _has_mine_only(call, owner)])
+
+
+async def _has_mine_only(call: Call[Any, Any], owner_id: str) -> bool:
+    held = RunFilter(owner_id=owner_id, held=True)
+    runs = (await call.parts.store.list_runs(held, limit=MAX_PAGE)).items
+    leases = {run.run_id: Fencing(owner_id, run.fence) for run in runs}
+    return len(runs) < MAX_PAGE and not await not_held(call, leases)
 
 
 def _given(claimed: ClaimedRun) -> GivenLease:
@@ -160,10 +178,12 @@ async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
 
 async def renew_leases(call: Call[RenewalsQuery, RenewalsRequest]) -> Answer:
     store, parts = leases_of(call), call.parts
+    asked = {held.run_id: Fencing(held.owner_id, held.fence) for held in call.body.leases}
+    refused = await not_held(call, asked)
     mine = {
         number: _lease(parts, held.run_id, held.owner_id, held.fence)
         for number, held in enumerate(call.body.leases)
-        if await parts.queues.reaches(call.caller, held.run_id, Fencing(held.owner_id, held.fence))
+        if held.run_id not in refused
     }
     known = dict(zip(mine, await _renewed(call, store, list(mine.values())), strict=True))
     renewals = (

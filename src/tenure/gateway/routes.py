@@ -83,8 +83,8 @@ OWNERSHIP: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/updates",
-        summary="Creations and updates of runs, with an outcome each",
-        roles=WORK | OPERATE,
+        summary="Updates under leases that the token holds, an outcome each; for admins any",
+        roles=WORK,
         query=NoQuery,
         body=Writes,
         max_body_bytes=MAX_WRITES_BYTES,
@@ -220,7 +220,7 @@ _MAX_SUBMISSION_BODY_BYTES = MAX_FILES_BYTES * 4 // 3 + (4 << 20)
 """All files of a run in base64, and the workflow."""
 _KEY_HEADER = {
     "Idempotency-Key": "Identifies this request: a repetition is answered with the run that the "
-    "first one created. Not together with a run_id, which identifies the run already."
+    "first one created, as it is by now. Not together with a run_id, which identifies the run."
 }
 _STREAM_HEADERS = {
     "Last-Event-ID": "The id of the last server-sent event received: the stream continues after it."
@@ -324,6 +324,9 @@ VERBS = (
         query=NoQuery,
         body=AnnotateRequest,
         handler=runs.annotate,
+        request_headers={
+            "Idempotency-Key": "Names this very request: sent again, nothing is noted twice."
+        },
         answers={200: RunSnapshot},
         problems=(RUN_NOT_FOUND, STORE_REJECTED),
     ),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tenure.gateway.auth import check_reaches, check_unlimited, own, queue_for, run_of
 from tenure.gateway.calls import WORK, Answer, Call, StreamAnswer
+from tenure.gateway.idempotency import key_of
 from tenure.gateway.live.streams import all_of_version
 from tenure.gateway.problems import FORBIDDEN, NOT_FOUND, Refusal
 from tenure.gateway.routing import PRIVATE, comes_back, not_modified, place_after, wants_stream
@@ -134,15 +135,6 @@ def shown_definition(definition: Definition) -> Definition | None:
     return None if text is None else replace(definition, workflow=text)
 
 
-def restored(given: str | None, known: str | None) -> str | None:
-    """``given``, replaced by the text of ``known`` if it is the shown form of that: a retry by a
-    caller without the right to see credentials keeps them."""
-    new, old = _understood(given), _understood(known)
-    if new is None or old is None or new.workflow != shown_text(old.workflow):
-        return given
-    return replace(new, workflow=old.workflow).encode()
-
-
 def _understood(stored: str | None) -> Definition | None:
     """``None`` for a definition of another program."""
     try:
@@ -232,8 +224,9 @@ async def approve(call: Call[NoQuery, ApproveRequest]) -> Answer:
 
 
 async def annotate(call: Call[NoQuery, AnnotateRequest]) -> Answer:
-    run_id, by = await check_reaches(call), call.caller.name
-    run = await call.parts.desk.annotate(run_id, call.body.data, by=by)
+    run_id, by, key = await check_reaches(call), call.caller.name, await key_of(call)
+    update_id = key.update_id if key else None
+    run = await call.parts.desk.annotate(run_id, call.body.data, by=by, update_id=update_id)
     return Answer(value=shown(run))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -15,15 +14,17 @@ from msgspec.structs import asdict, replace
 from tenure.gateway.answers import hosts_in
 from tenure.gateway.auth import check_queue, run_of
 from tenure.gateway.calls import Answer, Call, Caller
-from tenure.gateway.problems import MALFORMED, TOO_LARGE, Refusal
+from tenure.gateway.idempotency import RequestKey, key_of
+from tenure.gateway.problems import TOO_LARGE, Refusal
 from tenure.model.errors import (
+    AlreadyRetried,
     ExpressionError,
     InvalidOptions,
     InvalidWorkflow,
     KeyReused,
+    NotRunnable,
     RunExists,
 )
-from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot, summarize
 from tenure.runtime.options import RunOptions
 from tenure.runtime.prepare import Source
@@ -34,37 +35,20 @@ from tenure.workflow.parse import placed
 from tenure.workflow.plan import Exports, PlannedStep, make_plan
 from tenure.workflow.spec import CallbackSpec
 
-_MAX_KEY_CHARACTERS = 255
 _MAX_OPTIONS_BYTES = 1 << 20
 _COUNTING_S = 5.0
 """For expressions of loops; what takes longer counts as too many."""
 
 
-class RequestKey(NamedTuple):
-    """An ``Idempotency-Key``. The run's id follows from the caller and the key, the update id also
-    from the body: so the store itself recognises a repetition, and a key that is used for another
-    request, and no list of keys is kept."""
-
-    run_id: str
-    update_id: str
-
-
-def key_of(call: Call[NoQuery, Any], wanted: str | None) -> RequestKey | None:
-    """``wanted`` is the ``run_id`` that the request asks for."""
-    if wanted is not None:
-        check_run_id(wanted)
-    given = call.headers.get("idempotency-key")
-    if given is None:
-        return None
-    if not 0 < len(given) <= _MAX_KEY_CHARACTERS:
-        raise Refusal(MALFORMED, f"an Idempotency-Key has 1 to {_MAX_KEY_CHARACTERS} characters")
-    if wanted is not None:
-        said = "the Idempotency-Key names this run already; give only one of them"
-        raise InvalidOptions([f"run_id: {said}"])
-    whose = hashlib.sha256(f"{call.caller.name}\0{given}".encode()).hexdigest()
-    asked = msgspec.json.encode((call.path, call.body))
-    what = hashlib.sha256(asked).hexdigest()
-    return RequestKey(f"key-{whose[:32]}", whose[:32] + what[:32])
+@contextmanager
+def _unnamed(caller: Caller) -> Iterator[None]:
+    """The retry that is under way may be in a queue that is not the caller's."""
+    try:
+        yield
+    except AlreadyRetried as error:
+        if caller.queues is None:
+            raise
+        raise NotRunnable(error.run_id, "is being retried: wait until that has ended") from error
 
 
 @contextmanager
@@ -80,11 +64,13 @@ def _named(key: RequestKey | None) -> Iterator[None]:
 
 async def submit(call: Call[NoQuery, Submission]) -> Answer:
     body = call.body
-    key = key_of(call, body.options.run_id)
+    key = await key_of(call, body.options.run_id)
     _check_size(body.options)
     try:
         with _named(key):
-            return _created(await _submitted(call, key))
+            made = await _submitted(call, key)
+            # Sent again, it may have gone on since.
+            return _created(made if key is None else await call.parts.store.get_run(made.run_id))
     except InvalidWorkflow as error:
         raise _as_given(error, body.workflow) from error
 
@@ -177,7 +163,7 @@ async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
     if hosts_in(old) > call.parts.limits.run_tasks:
         said = f"run {old.run_id} has more than {call.parts.limits.run_tasks:,} tasks"
         raise InvalidOptions([f"run_id: {said}, the most that a run of this gateway may have"])
-    key = key_of(call, given.run_id)
+    key = await key_of(call, given.run_id)
     options = RetryOptions(
         run_id=key.run_id if key else given.run_id,
         only_failed=given.only_failed,
@@ -188,7 +174,7 @@ async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
         requested_by=call.caller.name,
     )
     update_id = key.update_id if key else None
-    with _named(key):
+    with _named(key), _unnamed(call.caller):
         made = await call.parts.desk.submit_retry(old.run_id, options, update_id=update_id)
     return _created(made)
 

@@ -10,13 +10,14 @@ from typing import Any
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from tenure.gateway.answers import JSON, compressed
-from tenure.gateway.auth import check_queue, check_unlimited
+from tenure.gateway.auth import check_queue, check_unlimited, lease_token_of
 from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.openapi import PAGE_POLICY, page
 from tenure.gateway.problems import FORBIDDEN, MALFORMED, Refusal
 from tenure.gateway.routing import PRIVATE, not_modified
 from tenure.model.errors import NotSupported
 from tenure.model.query import MAX_PAGE, RunFilter
+from tenure.model.tokens import Role
 from tenure.ports.leases import WorkerInfo, WorkerRegistry
 from tenure.ports.store import RunStateStore
 from tenure.runtime.owners import NO_LONGER
@@ -118,6 +119,7 @@ async def heartbeat(call: Call[NoQuery, Heartbeat]) -> Answer:
         running=said.running,
         draining=said.draining,
         details=said.details,
+        token_id=lease_token_of(call.caller),
     )
     await registry.heartbeat(worker, said.seconds)
     return Answer(status=204)
@@ -130,13 +132,18 @@ async def leave(call: Call[NoQuery, None]) -> Answer:
 
 
 async def _own_worker(call: Call[Any, Any], registry: WorkerRegistry) -> str:
-    """A token limited to some queues may not report a worker that serves others."""
-    owner_id = _worker_of(call)
-    if call.caller.queues is not None:
-        for worker in await registry.list_workers():
-            if worker.owner_id == owner_id and not all(map(call.caller.may_touch, worker.queues)):
-                said = f"worker {owner_id[:60]!r} serves queues that are not this token's"
-                raise Refusal(FORBIDDEN, said)
+    """The caller may only report workers of its own token. Admins may report any, in their
+    queues."""
+    owner_id, caller = _worker_of(call), call.caller
+    if caller.role is Role.ADMIN and caller.queues is None:
+        return owner_id
+    for worker in await registry.list_workers():
+        if worker.owner_id != owner_id:
+            continue
+        allowed = all(map(caller.may_touch, worker.queues))
+        if not allowed or (caller.role is not Role.ADMIN and worker.token_id != caller.token_id):
+            said = f"worker {owner_id[:60]!r} is not one of this token's"
+            raise Refusal(FORBIDDEN, said)
     return owner_id
 
 

@@ -312,6 +312,10 @@ class NotRunnable(Refused):
     """The run is not held, yet it may not be claimed; the message says why."""
 
 
+class AlreadyRetried(NotRunnable):
+    """Another retry of the same run, or of one of its retries, is queued or running."""
+
+
 class VersionConflict(Refused):
     """The update was based on an older version.
 

@@ -27,7 +27,14 @@ from tenure.model.decide import (
     moved_forward,
     waits_for_approval,
 )
-from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
+from tenure.model.errors import (
+    AlreadyRetried,
+    LeaseHeld,
+    LeaseLost,
+    NotRunnable,
+    RunExists,
+    StoreRejected,
+)
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Counts, HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
@@ -99,7 +106,7 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     ``queues`` only matters for executing; a reconciler takes runs of all queues.
     ``dead_owners`` are owners that this process has proven dead (same machine, same boot, process
     gone): their leases count as expired at once.
-    ``expired`` as in ``LeaseRequest``.
+    ``expired`` and ``token_id`` as in ``LeaseRequest``.
     """
 
     owner_id: str
@@ -110,9 +117,20 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     purpose: Purpose = Purpose.EXECUTE
     expired: bool = True
     dead_owners: frozenset[str] = frozenset()
+    token_id: str | None = None
 
     def __post_init__(self) -> None:
         check_lease_seconds(self.seconds)
+
+    @property
+    def lease(self) -> LeaseRequest:
+        """As it is asked for each of the runs that were found."""
+        return LeaseRequest(
+            owner_id=self.owner_id,
+            seconds=self.seconds,
+            claim_id=self.claim_id,
+            token_id=self.token_id,
+        )
 
 
 LATE = 1.0
@@ -138,6 +156,19 @@ def in_time(request: Request, waited: float) -> Request:
 
 OLDEST_EVERY = 10
 """One in so many claimed runs is the oldest, whatever its priority, so that none starves."""
+
+
+class LeaseToken(NamedTuple):
+    """By which token a run was last claimed through a gateway, and under which fence."""
+
+    fence: int
+    token_id: str
+
+
+def check_same_token(run: RunSnapshot, bound: LeaseToken | None, request: Request) -> None:
+    """Of a claim that would renew what this owner holds. ``LeaseHeld`` if another token has it."""
+    if request.token_id is not None and bound != LeaseToken(run.fence, request.token_id):
+        raise LeaseHeld(run.run_id, owner_id=run.owner_id, expires_at=run.lease_expires_at)
 
 
 class Claimed(NamedTuple):
@@ -254,14 +285,14 @@ def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -
         raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
 
 
-def already_retried(retry_of: str, active: str, status: str, unapproved: bool) -> NotRunnable:
+def already_retried(retry_of: str, active: str, status: str, unapproved: bool) -> AlreadyRetried:
     """The error for a second retry of a run, or of one of its retries, while one is queued or
     running: both would do the remaining work. Every store that keeps definitions refuses it."""
     if unapproved:
         todo = f"approve it (tenure approve {active}) or cancel it (tenure cancel {active})"
     else:
         todo = f"wait for it (tenure watch {active}) or end it (tenure cancel {active})"
-    return NotRunnable(
+    return AlreadyRetried(
         retry_of, f"{active} retries it and is {status}: {todo}, then retry {active}"
     )
 

@@ -106,6 +106,9 @@ class LeaseRequest(Struct, frozen=True, gc=False, kw_only=True):
     seconds: float
     claim_id: str
     expired: bool = True
+    token_id: str | None = None
+    """Of the token that it came with through a gateway, which alone may use the lease; ``None``:
+    made at the store itself, for no token."""
 
     def __post_init__(self) -> None:
         check_lease_seconds(self.seconds)

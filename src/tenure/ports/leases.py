@@ -144,6 +144,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
     seen_at: datetime | None = None
     """Stamped by the store."""
+    token_id: str | None = None
+    """As in ``LeaseRequest``."""
 
 
 @runtime_checkable

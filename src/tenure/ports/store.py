@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 from tenure.model.errors import TenureError
-from tenure.model.leases import Beginning, WaitingRun
+from tenure.model.leases import Beginning, LeaseToken, WaitingRun
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
@@ -337,6 +337,18 @@ class TokenStore(Protocol):
 
     async def revoke_token(self, token_id: str) -> Token | None:
         """Revoke a token; a revoked one is left unchanged. ``None``: there is no such token."""
+        ...
+
+    async def lease_tokens(self, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+        """By which token each of these runs was last claimed, in one query however many they are;
+        missing for those that never were with a ``token_id``. It is stored in the commit that
+        claims. A claim with another token that would renew what its owner holds is ``LeaseHeld``.
+        """
+        ...
+
+    async def token_secret(self) -> bytes:
+        """At least 16 bytes, the same for all gateways of the store and for as long as it lives,
+        and to be guessed by no reader of runs."""
         ...
 
 

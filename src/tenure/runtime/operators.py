@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -23,6 +23,37 @@ from tenure.ports.callbacks import Outbox
 from tenure.ports.store import RunStateStore
 from tenure.runtime.callbacks import OnCommitted
 from tenure.system import SystemClock
+
+if TYPE_CHECKING:
+    from tenure.runtime.options import RunOptions
+    from tenure.runtime.recipe import Definition
+    from tenure.runtime.recovery import EndedRuns
+    from tenure.runtime.retry import RetryOptions
+
+
+@runtime_checkable
+class RemoteOperations(RunStateStore, Protocol):
+    """A store behind another process, which makes operators' changes itself and knows in which
+    name: they are requested by verb, and nothing is written around it. ``request_id`` identifies
+    a request: a repetition finds what the first one did."""
+
+    async def submit_run(
+        self, definition: Definition, options: RunOptions, request_id: str
+    ) -> RunSnapshot: ...
+
+    async def retry_run(
+        self, run_id: str, options: RetryOptions, request_id: str
+    ) -> RunSnapshot: ...
+
+    async def cancel_run(self, run_id: str, reason: str | None) -> RunSnapshot: ...
+
+    async def approve_run(self, run_id: str, note: str | None) -> RunSnapshot: ...
+
+    async def annotate_run(
+        self, run_id: str, data: dict[str, Any], request_id: str
+    ) -> RunSnapshot: ...
+
+    async def end_abandoned_runs(self, reason: str) -> EndedRuns: ...
 
 
 class Approvals:
@@ -91,6 +122,9 @@ class Operators:
 
     async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
         """The run after it; an earlier approval stands."""
+        remote = self._store
+        if isinstance(remote, RemoteOperations):
+            return await until_answered(lambda: remote.approve_run(run_id, note))
         await self._approvals.approve(run_id, by, note)
         return await self._read(run_id)
 
@@ -99,6 +133,9 @@ class Operators:
     ) -> RunSnapshot:
         """The run after it: ``canceled`` if it had no owner; ``running`` with
         ``cancel_requested_at`` if its owner has to cancel it; unchanged if it had ended."""
+        remote = self._store
+        if isinstance(remote, RemoteOperations):
+            return await until_answered(lambda: remote.cancel_run(run_id, reason))
         run = await self._read(run_id)
         if not run.ended:
             update = compose.cancel(run, self._new_id(), self._ids, reason=reason, by=by)
@@ -109,10 +146,19 @@ class Operators:
         return run
 
     async def annotate(
-        self, run_id: str, data: dict[str, Any], *, by: str | None = None
+        self,
+        run_id: str,
+        data: dict[str, Any],
+        *,
+        by: str | None = None,
+        update_id: str | None = None,
     ) -> RunSnapshot:
-        """Allowed on ended runs too; never touches status."""
-        note = compose.annotate(run_id, Annotation(id=self._new_id(), data=data, by=by))
+        """Allowed on ended runs too; never touches status. ``update_id`` names this request: sent
+        again, nothing is noted twice."""
+        remote, name = self._store, update_id or self._new_id()
+        if isinstance(remote, RemoteOperations):
+            return await until_answered(lambda: remote.annotate_run(run_id, data, name))
+        note = compose.annotate(run_id, Annotation(id=name, data=data, by=by))
         await until_answered(lambda: self._store.update_run(note))
         return await self._read(run_id)
 

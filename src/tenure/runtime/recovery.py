@@ -33,7 +33,7 @@ from tenure.ports.leases import LeaseStore, LiveRuns, Presence
 from tenure.ports.store import RunStateStore
 from tenure.runtime.callbacks import OnCommitted
 from tenure.runtime.group_commit import InTouch
-from tenure.runtime.operators import Approvals
+from tenure.runtime.operators import Approvals, RemoteOperations
 from tenure.runtime.owners import HELD, all_runs, owned_runs
 from tenure.runtime.writer import end_run
 from tenure.workflow.wording import listed
@@ -110,6 +110,9 @@ class Reconciler:
     ) -> EndedRuns:
         """``expired``, called when needed: whether to take leases that merely ran out. False for a
         process that cannot know whether their owners only wait for the store to return."""
+        remote = self._store
+        if isinstance(remote, RemoteOperations):
+            return await until_answered(lambda: remote.end_abandoned_runs(reason))
         unapproved = await self._expire()
         if isinstance(self._store, LeaseStore):
             ended = await self._with_leases(self._store, reason, expired)

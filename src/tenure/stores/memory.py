@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import count, islice
+from secrets import token_bytes
 from typing import NamedTuple, Self
 
 from msgspec.structs import replace
@@ -27,12 +28,14 @@ from tenure.model.leases import (
     ClaimedRun,
     ClaimRequest,
     Lease,
+    LeaseToken,
     Purpose,
     Renewal,
     WaitingRun,
     already_retried,
     begin,
     check_repeated,
+    check_same_token,
     claim,
     create,
     holds,
@@ -108,6 +111,7 @@ class _Run:
         self.definition_digest = definition and sha256(definition.encode()).hexdigest()
         self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
+        self.token: LeaseToken | None = None
         self.retry_root: str | None = None
         self.journal: list[_Version] = []
         self.output: dict[LogKey, bytearray] = {}
@@ -115,8 +119,9 @@ class _Run:
     def update_id_of(self, version: int) -> str | None:
         return self.journal[version - 1].update_id if 1 <= version <= len(self.journal) else None
 
-    def is_held_under(self, owner_id: str, claim_id: str) -> bool:
-        return self.claim_id == claim_id and self.snapshot.owner_id == owner_id
+    def is_held_under(self, request: LeaseRequest | ClaimRequest) -> bool:
+        same = (self.snapshot.owner_id, self.claim_id) == (request.owner_id, request.claim_id)
+        return same and request.token_id in (None, self.token and self.token.token_id)
 
 
 class _Delivery:
@@ -147,6 +152,7 @@ class InMemoryStore:
         self._claims = 0
         self._workers: dict[str, tuple[WorkerInfo, LeaseEnd]] = {}
         self._tokens: dict[str, Token] = {}
+        self._secret = token_bytes(32)
         self._listeners: list[Callable[[frozenset[str]], None]] = []
 
     async def close(self) -> None:
@@ -406,24 +412,16 @@ class InMemoryStore:
         with self._lock:
             run = self._find(run_id)
             held = run.snapshot.owner_id is not None and (
-                not self._is_over(run, request.expired)
-                or run.is_held_under(request.owner_id, request.claim_id)
+                not self._is_over(run, request.expired) or run.is_held_under(request)
             )
             return self._claim(run, request, purpose, held)
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
-        lease = LeaseRequest(
-            owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
-        )
         with self._lock:
-            repeated = [
-                run
-                for run in self._unfinished.values()
-                if run.is_held_under(request.owner_id, request.claim_id)
-            ]
+            repeated = [run for run in self._unfinished.values() if run.is_held_under(request)]
             repeated.sort(key=_by_priority)
             return [
-                self._claim(run, lease, request.purpose, held=bool(repeated))
+                self._claim(run, request.lease, request.purpose, held=bool(repeated))
                 for run in repeated or self._pick(request)
             ]
 
@@ -475,8 +473,12 @@ class InMemoryStore:
             purpose=purpose,
         )
         until = instant.extended(run.lease_until if taken.event is None else None, request.seconds)
-        if taken.event is not None:
+        if taken.event is None:
+            check_same_token(taken.snapshot, run.token, request)
+        else:
             self._write(run, taken.snapshot, request.claim_id, (taken.event,))
+            if request.token_id is not None:
+                run.token = LeaseToken(run.snapshot.fence, request.token_id)
         run.lease_until = until
         run.claim_id = request.claim_id
         lease = Lease(
@@ -780,6 +782,14 @@ class InMemoryStore:
             if token is not None and token.revoked_at is None:
                 token = self._tokens[token_id] = replace(token, revoked_at=self._clock.now())
             return token
+
+    async def lease_tokens(self, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+        with self._lock:
+            found = ((run_id, self._runs.get(run_id)) for run_id in run_ids)
+            return {run_id: run.token for run_id, run in found if run and run.token}
+
+    async def token_secret(self) -> bytes:
+        return self._secret
 
     # Wakeups
 

@@ -40,7 +40,7 @@ from tenure.ports.leases import LeaseStore
 from tenure.runner import RunOptions
 from tenure.runtime.explain import explain_run
 from tenure.runtime.run import USE_INSTEAD, not_takeable
-from tenure.system import SystemClock, new_run_id, presence
+from tenure.system import SystemClock, presence
 from tenure.workflow_file import WorkflowFile, load_workflow
 
 
@@ -108,7 +108,7 @@ def command(
     check_not_typed(given, file.workflow.secrets)
     check_limit(file.workflow, limit)
     options = RunOptions(
-        run_id=run_id or new_run_id(),
+        run_id=run_id,
         vars=known,
         labels=pairs(labels, "--label"),
         callbacks=checked_targets(*({"url": url} for url in callbacks)),

@@ -15,13 +15,14 @@ neither of which waits for a row: after an outage all workers do so at the same 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import msgspec
 from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.errors import StoreIncompatible
+from tenure.model.leases import LeaseToken
 from tenure.model.query import check_age
 from tenure.model.tokens import Token
 from tenure.ports.leases import WorkerInfo
@@ -29,6 +30,7 @@ from tenure.ports.store import StoreReport
 from tenure.stores import rows
 from tenure.stores.postgres.connection import PAUSES_S, Row, Session, locked, pause
 from tenure.stores.postgres.pools import Connections, Purpose
+from tenure.stores.postgres.rows import can_exist
 from tenure.stores.postgres.schema import check_schema, look, migrate, newest_schema
 
 RUNS_AT_ONCE = 50
@@ -165,6 +167,17 @@ class Admin:
         async with self._connections.session(Purpose.WRITING) as session:
             row = await session.first("revoke_token", token_id)
         return None if row is None else _token(row)
+
+    async def lease_tokens(self, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+        asked = [run_id for run_id in run_ids if can_exist(run_id)]
+        async with self._connections.session(Purpose.READING) as session:
+            found = await session.all("lease_tokens", asked)
+        return {run_id: LeaseToken(fence, token_id) for run_id, fence, token_id in found}
+
+    async def token_secret(self) -> bytes:
+        async with self._connections.session(Purpose.READING) as session:
+            (secret,) = await session.one("token_secret")
+        return str(secret).encode()
 
 
 def _token(row: Row) -> Token:

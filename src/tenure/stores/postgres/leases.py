@@ -17,9 +17,11 @@ from tenure.model.leases import (
     ClaimedRun,
     ClaimRequest,
     Lease,
+    LeaseToken,
     Pace,
     Purpose,
     Renewal,
+    check_same_token,
     claim,
     release,
 )
@@ -201,12 +203,22 @@ class Leases:
                 or not request.expired
                 or (owner_id, head.claim_id) == (request.owner_id, request.claim_id)
             )
+            if held and owner_id == request.owner_id:
+                await self._check_same_token(session, head, request)
             batch = RunRows()
             _take(batch, 0, head, request, purpose, held, at)
-            texts = await self._write_and_read(session, batch, [head])
+            texts = await self._write_and_read(session, batch, [head], request.token_id)
         for one in self._still_held(map(record_of, texts), [head], request.owner_id):
             return one
         raise LeaseLost(run_id, fence=head.run.fence + 1, owner_id=None)
+
+    async def _check_same_token(self, session: Session, head: Head, request: LeaseRequest) -> None:
+        """``LeaseHeld``."""
+        if request.token_id is None:
+            return
+        mine = await session.all("tokens_of_held", [head.seq], request.token_id)
+        bound = LeaseToken(head.run.fence, request.token_id) if mine else None
+        check_same_token(head.run, bound, request)
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
         asked_at = monotonic()
@@ -220,11 +232,13 @@ class Leases:
     async def _claim_many(
         self, session: Session, request: ClaimRequest, asked_at: float
     ) -> list[ClaimedRun]:
-        lease = LeaseRequest(
-            owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
-        )
+        lease = request.lease
         async with session.undone_on_error():
             repeated, picked = await self._claim_order.pick(session, request)
+            if repeated and request.token_id is not None:
+                seqs = [each.head.seq for each in repeated]
+                mine = await session.all("tokens_of_held", seqs, request.token_id)
+                repeated = [each for each in repeated if (each.head.seq,) in mine]
             careful = self._pace.in_time(request, asked_at, monotonic())
             if not careful.expired:
                 free = [each for each in picked if _is_free(each.head.run, request)]
@@ -240,22 +254,24 @@ class Leases:
                 except (NotRunnable, LeaseHeld):
                     continue  # in a claim index but not claimable
                 taken.append(head)
-            texts = await self._write_and_read(session, batch, taken)
+            texts = await self._write_and_read(session, batch, taken, request.token_id)
         claimed = self._still_held(readable(texts, record_of), taken, request.owner_id)
         if not repeated:
             self._claim_order.count(len(claimed))
         return claimed
 
     async def _write_and_read(
-        self, session: Session, batch: RunRows, heads: Sequence[Head]
+        self, session: Session, batch: RunRows, heads: Sequence[Head], token_id: str | None
     ) -> list[str]:
         """One trip; the read is a statement after the commit."""
         if not heads:
             await session.all("commit")
             return []
         self._cache.forget_all_of(head.run.run_id for head in heads)
+        seqs = [head.seq for head in heads]
+        bound: list[Call] = [] if token_id is None else [("bind_leases", seqs, token_id)]
         *_, texts = await session.together(
-            batch.update(), ("commit",), ("runs_by_seq", [head.seq for head in heads])
+            batch.update(), *bound, ("commit",), ("runs_by_seq", seqs)
         )
         return [text for (text,) in texts]
 

@@ -877,6 +877,20 @@ select body::text, created_at, revoked_at from tenure.tokens where id = $1
 -- name: tokens
 select body::text, created_at, revoked_at from tenure.tokens order by number
 
+-- name: lease_tokens
+select u.run_id, r.token_fence, r.token_id from unnest($1::text[]) u(run_id),
+  lateral (select * from tenure.runs where run_id = u.run_id limit 1) r
+where r.token_id is not null
+
+-- name: tokens_of_held
+select seq from tenure.runs where seq = any($1::bigint[]) and token_id = $2 and token_fence = fence
+
+-- name: bind_leases
+update tenure.runs set token_id = $2, token_fence = fence where seq = any($1::bigint[])
+
+-- name: token_secret
+select secret from tenure.seal
+
 -- name: revoke_token
 update tenure.tokens set revoked_at = coalesce(revoked_at, tenure.clock()) where id = $1
 returning body::text, created_at, revoked_at

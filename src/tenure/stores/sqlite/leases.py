@@ -17,9 +17,11 @@ from tenure.model.leases import (
     ClaimedRun,
     ClaimRequest,
     Lease,
+    LeaseToken,
     Pace,
     Purpose,
     Renewal,
+    check_same_token,
     claim,
     release,
     why_not_runnable,
@@ -65,13 +67,11 @@ class Leases:
         return self._claimed(head.seq)
 
     def claim_many(self, request: ClaimRequest, asked_at: float) -> list[ClaimedRun]:
-        lease = LeaseRequest(
-            owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
-        )
+        lease = request.lease
         with self._writing.transaction() as instant:
             request = self._pace.in_time(request, asked_at, monotonic())
             found = self._sql.all("held_under_claim", request.owner_id, request.claim_id)
-            repeated = [seq for (seq,) in found]
+            repeated = [seq for seq, token_id in found if request.token_id in (None, token_id)]
             if not repeated:
                 self._sql.do("promote_parked", rows.micros(instant.now))
             taken = [
@@ -107,6 +107,9 @@ class Leases:
             purpose=purpose,
         )
         end = head.lease_until if taken.event is None else None
+        if taken.event is None and request.token_id is not None:
+            bound = self._sql.one("lease_token", head.seq)
+            check_same_token(taken.snapshot, LeaseToken(*bound), request)
         self._writing.put_ownership(
             head,
             taken.snapshot,
@@ -116,6 +119,8 @@ class Leases:
             request.claim_id,
             instant.extended(end, request.seconds),
         )
+        if request.token_id is not None:
+            self._sql.later("bind_lease", request.token_id, taken.snapshot.fence, head.seq)
 
     def _claimed(self, seq: int) -> ClaimedRun:
         """Caches the run, because its owner will write it next."""

@@ -223,7 +223,7 @@ select value from counters where name = 'claims'
 update counters set value = value + ? where name = 'claims'
 
 -- name: held_under_claim
-select seq from runs where owner_id = ? and claim_id = ? order by rank, ready_at, seq
+select seq, token_id from runs where owner_id = ? and claim_id = ? order by rank, ready_at, seq
 
 -- name: renew_lease
 update runs set lease_boot = ?, lease_until = ?, lease_wall = ? where seq = ?
@@ -443,3 +443,16 @@ select body from tokens order by number
 
 -- name: change_token
 update tokens set body = ? where id = ?
+
+-- name: lease_token
+select token_fence, token_id from runs where seq = ?
+
+-- name: bind_lease
+update runs set token_id = ?, token_fence = ? where seq = ?
+
+-- name: lease_tokens
+select r.run_id, r.token_fence, r.token_id from json_each(?) i cross join runs r
+where r.run_id = i.value and r.token_id is not null
+
+-- name: token_secret
+select value from secrets

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound
-from tenure.model.leases import present
+from tenure.model.leases import LeaseToken, present
 from tenure.model.query import Ownership, RunFilter, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, StepState, summarize
 from tenure.model.status import Recovery, RunStatus
@@ -122,6 +122,14 @@ class Reader:
 
     def tokens(self) -> list[Token]:
         return [decode(_tokens, body) for (body,) in self._sql.all("tokens")]
+
+    def lease_tokens(self, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+        found = self._sql.all("lease_tokens", json.dumps(sorted(run_ids)))
+        return {run_id: LeaseToken(fence, token_id) for run_id, fence, token_id in found}
+
+    def token_secret(self) -> bytes:
+        (secret,) = self._sql.one("token_secret")
+        return bytes(secret)
 
     def owners(self) -> list[Ownership]:
         return [

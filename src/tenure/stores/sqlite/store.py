@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Self
 
 from tenure.model.errors import TenureError
-from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, LeaseToken, Purpose, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.query import (
     Ownership,
@@ -341,6 +341,12 @@ class SQLiteStore:
 
     async def revoke_token(self, token_id: str) -> Token | None:
         return await self._writer.run(lambda: self._registry.revoke_token(token_id))
+
+    async def lease_tokens(self, run_ids: Collection[str]) -> dict[str, LeaseToken]:
+        return await self._reader.run(lambda: self._reading.lease_tokens(run_ids))
+
+    async def token_secret(self) -> bytes:
+        return await self._reader.run(lambda: self._reading.token_secret())
 
     # StoreClock, CensusTaking, Retention, Readiness and Upkeep
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
 from msgspec.structs import replace
 
+from tenure.model.errors import LeaseHeld
+from tenure.model.leases import LeaseToken
 from tenure.model.query import Ownership
 from tenure.model.status import TERMINAL_RUN, Recovery, RunStatus
 from tenure.model.tokens import Role, Token, digest_of
@@ -14,7 +17,16 @@ from tenure.ports.leases import OwnerListing, WorkerInfo, WorkerRegistry
 from tenure.ports.store import Census, CensusTaking, TokenStore
 from tenure.testing.contracts.acts import claim, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, CountingStore, OwnedStore
-from tenure.testing.factories import HOOK, LONG, cancel, claim_request, end_run, fencing_of, unique
+from tenure.testing.factories import (
+    HOOK,
+    LONG,
+    cancel,
+    claim_request,
+    end_run,
+    fencing_of,
+    lease_request,
+    unique,
+)
 
 
 def _worker(owner_id: str = "worker-1", running: int = 0) -> WorkerInfo:
@@ -212,6 +224,9 @@ def _token(id: str = "t1", words: str = "opensesame") -> Token:
     )
 
 
+_TOKEN, _OTHER = "one", "other"
+
+
 class TokenStoreContract(ContractHarness):
     """``TokenStore``: the gateway's tokens."""
 
@@ -286,6 +301,42 @@ class TokenStoreContract(ContractHarness):
         await self.pass_time(0.01)
         assert await store.revoke_token("t1") == revoked
         assert await store.list_tokens() == [revoked]
+
+    async def test_lease_is_kept_with_the_token_that_claimed_it(self, store: OwnedStore) -> None:
+        assert isinstance(store, TokenStore)
+        one, other, direct = [await create(store) for _ in range(3)]
+        for run, token in ((one, _TOKEN), (other, _OTHER), (direct, None)):
+            request = replace(lease_request("worker-1"), token_id=token)
+            await store.claim_run(run.run_id, request)
+        asked = [one.run_id, other.run_id, direct.run_id, "run-unknown"]
+        bound = {one.run_id: LeaseToken(1, _TOKEN), other.run_id: LeaseToken(1, _OTHER)}
+        assert await store.lease_tokens(asked) == bound
+        assert await store.lease_tokens([]) == {}
+
+    async def test_lease_of_one_token_is_not_claimed_again_with_another(
+        self, store: OwnedStore
+    ) -> None:
+        """Whatever owner it names; and a run that was released is free for all."""
+        assert isinstance(store, TokenStore)
+        run = await create(store)
+        request = replace(claim_request("worker-1"), token_id=_TOKEN)
+        (held,) = await store.claim_runs(request)
+        again = replace(lease_request("worker-1"), token_id=_OTHER)
+        with pytest.raises(LeaseHeld):
+            await store.claim_run(run.run_id, again)
+        assert await store.claim_runs(replace(request, token_id=_OTHER)) == []
+        for mine in (replace(again, token_id=_TOKEN), replace(again, token_id=None)):
+            renewed = await store.claim_run(run.run_id, mine)
+            assert renewed.lease.fence == held.lease.fence
+        assert await store.lease_tokens([run.run_id]) == {run.run_id: LeaseToken(1, _TOKEN)}
+        await store.release_lease(run.run_id, held.lease.fencing, unique("release"))
+        assert (await store.claim_run(run.run_id, again)).lease.fence == 2
+        assert await store.lease_tokens([run.run_id]) == {run.run_id: LeaseToken(2, _OTHER)}
+
+    async def test_secret_stays_the_same(self, store: TokenStore) -> None:
+        secret = await store.token_secret()
+        assert len(secret) >= 16
+        assert await store.token_secret() == secret
 
     async def test_unknown_token_cannot_be_revoked(self, store: TokenStore) -> None:
         await store.add_token(_token())
