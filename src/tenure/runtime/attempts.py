@@ -1,5 +1,6 @@
 """Attempts at callbacks: one attempt and its outcome, the batch of ended attempts that the store
-has not acknowledged yet, and whether every callback of a run was tried."""
+has not acknowledged yet, and whether every callback of a run was tried. Attempts of steps are in
+``runtime.executor``."""
 
 from __future__ import annotations
 

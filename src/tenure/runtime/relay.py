@@ -616,7 +616,7 @@ class Relay:
                 len(self._settlements),
             )
 
-    # The loop
+    # The loop.
 
     async def _run(self) -> None:
         while True:
@@ -718,7 +718,7 @@ class Relay:
                 ending = CUT_SHORT
         return outcome_of(ending, delivery, self._policy, random.random())  # noqa: S311
 
-    # A store that does not answer
+    # A store that does not answer.
 
     def _wait_after(self, error: Exception) -> float:
         self._failures += 1
@@ -732,7 +732,7 @@ class Relay:
             _log.warning("the store answers about callbacks again")
             self._failures = 0
 
-    # Waiting for an end
+    # Waiting for an end.
 
     async def _has_tried(self, run_id: str) -> bool:
         """Whether the run's callbacks were all tried. Without a call of the store while any is

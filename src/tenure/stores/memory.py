@@ -158,7 +158,7 @@ class InMemoryStore:
     async def __aexit__(self, *exit_details: object) -> None:
         await self.close()
 
-    # Runs: RunStateStore, BatchUpdates, RunVersions and Definitions
+    # Runs: RunStateStore, BatchUpdates, RunVersions and Definitions.
 
     async def create_run(self, new: NewRun) -> Receipt:
         with self._lock:
@@ -354,7 +354,7 @@ class InMemoryStore:
     def _receipt(self, run: _Run, version: int) -> Receipt:
         return receipt(run.snapshot, version, shown(run.lease_until))
 
-    # Histories: EventLog and ChangeFeed
+    # Histories: EventLog and ChangeFeed.
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
@@ -381,7 +381,7 @@ class InMemoryStore:
         with self._lock:
             return encode_cursor("changes", self._newest_change)
 
-    # Ownership: LeaseStore, OwnerListing and Beginnings
+    # Ownership: LeaseStore, OwnerListing and Beginnings.
 
     async def list_owners(self) -> list[Ownership]:
         with self._lock:
@@ -550,7 +550,7 @@ class InMemoryStore:
                 run.claim_id = given.lease.claim_id
             return self._receipt(run, applied.version)
 
-    # Callbacks: Outbox and OutboxBatches
+    # Callbacks: Outbox and OutboxBatches.
 
     async def claim_deliveries(
         self,
@@ -701,7 +701,7 @@ class InMemoryStore:
             raise DeliveryNotFound(delivery_id)
         return kept
 
-    # Output of tasks: LogStore, LogListing and LogSizes
+    # Output of tasks: LogStore, LogListing and LogSizes.
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -740,7 +740,7 @@ class InMemoryStore:
                 if run_id in self._runs
             }
 
-    # WorkerRegistry and TokenStore
+    # WorkerRegistry and TokenStore.
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         with self._lock:
@@ -775,7 +775,7 @@ class InMemoryStore:
                 token = self._tokens[token_id] = replace(token, revoked_at=self._clock.now())
             return token
 
-    # Wakeups
+    # Wakeups.
 
     @asynccontextmanager
     async def listen(
@@ -797,7 +797,7 @@ class InMemoryStore:
             with self._lock:
                 self._listeners.remove(hear)
 
-    # StoreClock, CensusTaking and Retention
+    # StoreClock, CensusTaking and Retention.
 
     async def store_time(self) -> datetime:
         return self._clock.now()

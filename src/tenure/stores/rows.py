@@ -195,7 +195,7 @@ def vars_of(value: Text | None) -> dict[str, Any]:
     return {} if value is None else decode(_vars, value)
 
 
-# Steps and hosts
+# Steps and hosts.
 
 HOST_ITSELF = -1
 """The ``item`` of a host's own row in ``tasks``."""

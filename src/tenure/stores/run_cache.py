@@ -119,7 +119,7 @@ class Recent(Generic[H]):
         self._weight = 0
 
 
-# The writes of a batch: checked and copied
+# The writes of a batch: checked and copied.
 
 
 def incoming(writes: Sequence[Write]) -> list[Write | TenureError]:

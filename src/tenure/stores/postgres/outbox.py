@@ -179,7 +179,7 @@ class OutboxCalls:
                 lambda: self._requeue(session, delivery_id), self._locked_delivery(delivery_id)
             )
 
-    # Claiming
+    # Claiming.
 
     async def _claim_after(
         self, session: Session, calls: Sequence[Call], wanted: DeliveryClaim
@@ -252,7 +252,7 @@ class OutboxCalls:
             "written, send it again"
         )
 
-    # Settling
+    # Settling.
 
     async def _settle_all(
         self, settlements: Sequence[Settlement], pauses: Sequence[float]

@@ -204,7 +204,7 @@ class RunWrites:
         reason = str(failure).splitlines()[0]
         return StoreRejected(run_id_of(write), f"cannot be stored: {reason}")
 
-    # Beginnings
+    # Beginnings.
 
     async def find_waiting(self, queues: Sequence[str], *, limit: int) -> list[WaitingRun]:
         async with self._connections.session(Purpose.READING) as session:
