@@ -31,6 +31,7 @@ from tenure.model.outbox import (
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
 from tenure.model.update import MAX_LEASE_SECONDS
+from tenure.ports.callbacks import DeliveryClaim
 from tenure.stores import rows as record_rows
 from tenure.stores.postgres.connection import (
     PAUSES_S,
@@ -50,7 +51,7 @@ from tenure.stores.postgres.rows import (
     delivery_of,
 )
 from tenure.stores.postgres.statements import FRAGMENTS, Call, Values, newest_of
-from tenure.stores.rows import DeliveryClaim, Kept
+from tenure.stores.rows import Kept
 
 _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500

@@ -41,11 +41,11 @@ from tenure.model.update import (
     Update,
     Write,
 )
+from tenure.ports.callbacks import DeliveryClaim
 from tenure.ports.environment import Clock
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.lease_clock import LeaseClock
-from tenure.stores.rows import DeliveryClaim
 from tenure.stores.sqlite.admin import Pruner, Registry, Retention, check, facts
 from tenure.stores.sqlite.connection import BUSY_TIMEOUT_S, DatabaseFile, DatabaseThread, migrate
 from tenure.stores.sqlite.leases import ClaimOrder, Leases
