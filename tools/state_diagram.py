@@ -14,7 +14,7 @@ from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
 HEAD = """\
 # States
 
-<!-- Written by `make docs` from src/tenure/model/transitions.py. `make check` compares. -->
+<!-- Written by `make docs` from src/tenure/model/status.py. `make check` compares. -->
 
 Every status in Tenure changes by these tables and in no other way. A change that is not listed
 is refused with `InvalidTransition` and leaves the record as it was.

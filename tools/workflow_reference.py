@@ -47,7 +47,7 @@ PARTS: dict[str, schema.Part] = {
 }
 
 
-# Keys
+# Keys.
 
 
 def written(shape: Any) -> str:
@@ -142,7 +142,7 @@ def handler_keys() -> list[str]:
     return [", ".join(f"`{key.name}`" for key in PARTS["handler"].keys)]
 
 
-# Actions
+# Actions.
 
 
 def specs() -> list[ActionSpec]:
@@ -187,7 +187,7 @@ def process_arguments() -> list[str]:
     return [f"{named} also take:", "", *rows]
 
 
-# Expressions and limits
+# Expressions and limits.
 
 
 def filter_names() -> list[str]:
@@ -230,7 +230,7 @@ def limits() -> list[str]:
     )
 
 
-# The page
+# The page.
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {

@@ -205,7 +205,7 @@ def _text(path: Path) -> str:
     return data.decode()
 
 
-# What may be written for each, and how one is shown
+# Each setting: the values it accepts, and how it is shown.
 
 
 _SHORTEST_RETENTION = 60.0
@@ -413,6 +413,8 @@ def shown_value(settings: Settings, name: str) -> str:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
+
+# Reading them from all sources.
 
 PREFIX = "TENURE_"
 

@@ -330,7 +330,7 @@ class Runner:
             session.callbacks.wake()
         return again
 
-    # How it is put together
+    # How it is put together.
 
     def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:
         run_id = options.run_id or new_run_id()

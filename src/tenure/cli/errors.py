@@ -33,6 +33,8 @@ def how_many(mistakes: Iterable[object]) -> str:
     return counted(len(list(mistakes)), "mistake")
 
 
+# All errors: as text or JSON.
+
 _FACTS = ("run_id", "delivery_id", "owner_id", "expires_at", "host", "address")
 """Attributes of errors that are shown to programs besides the message."""
 

@@ -53,6 +53,8 @@ async def end_of_lost_run(runner: Runner, lost: LeaseLost) -> RunSnapshot:
         await pause(_POLL_INTERVAL_S)
 
 
+# Executing.
+
 _REASONS = {
     signal.SIGINT: "canceled with Ctrl-C",
     signal.SIGTERM: "canceled by SIGTERM",

@@ -59,7 +59,7 @@ class Gateway:
     async def __aexit__(self, *exit_details: object) -> None:
         await self.close()
 
-    # Reading
+    # Reading.
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         return await self._line.ask("GET", f"/v1/runs/{known(run_id)}", RunSnapshot)
@@ -127,7 +127,7 @@ class Gateway:
         asked = [*_written(query), ("follow", "true")]
         return followed(self._line, Stream(_output(run_id, step, host), asked, Output))
 
-    # Changing
+    # Changing.
 
     async def submit(
         self,
@@ -168,7 +168,7 @@ class Gateway:
         path, body = f"/v1/runs/{known(run_id)}/{verb}", encoded(request)
         return await self._line.ask("POST", path, RunSnapshot, body=body)
 
-    # Callbacks
+    # Callbacks.
 
     async def list_callbacks(
         self,

@@ -200,6 +200,9 @@ def _is_stream(start: Message) -> bool:
     return bool(headers) and headers[0][1].startswith(_STREAM)
 
 
+# The ASGI application.
+
+
 def new_app(
     parts: GatewayState,
     clock: Callable[[], float],

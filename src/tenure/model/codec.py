@@ -14,10 +14,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tenure.model.errors import InvalidRunId, RunNotFound, StoreIncompatible, StoreRejected
+from tenure.model.errors import (
+    InvalidRunId,
+    RunNotFound,
+    StoreIncompatible,
+    StoreRejected,
+    TenureError,
+)
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Write
+from tenure.model.update import NewRun, Write, run_id_of
 
 SCHEMA = 1
 
@@ -179,3 +185,45 @@ def why_not_kept(moment: datetime) -> str | None:
     if not _MIN_MOMENT <= moment <= _MAX_MOMENT:
         return f"{moment.isoformat()} is not between the years 2 and 9998"
     return None
+
+
+# The writes of a batch: checked and copied.
+
+
+def incoming(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """The result of ``storable`` for each, or its error."""
+    distinct = without_repeats(writes)
+    if any(isinstance(each, TenureError) for each in distinct):
+        return [_checked(each) for each in distinct]
+    return checked(writes)
+
+
+def without_repeats(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """The writes, unchecked; an error for a second one of the same run, or without a run."""
+    seen: set[str] = set()
+    distinct: list[Write | TenureError] = []
+    for write in writes:
+        try:
+            run_id = run_id_of(write)
+        except StoreRejected as refusal:
+            distinct.append(refusal)
+            continue
+        repeated = StoreRejected(run_id, "is written twice in one batch")
+        distinct.append(repeated if run_id in seen else write)
+        seen.add(run_id)
+    return distinct
+
+
+def checked(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """All at once if all are valid; else one by one."""
+    together = storable_together(writes)
+    return [_checked(write) for write in writes] if together is None else [*together]
+
+
+def _checked(write: Write | TenureError) -> Write | TenureError:
+    if isinstance(write, TenureError):
+        return write
+    try:
+        return storable(run_id_of(write), write)
+    except TenureError as refusal:
+        return refusal

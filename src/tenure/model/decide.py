@@ -313,6 +313,8 @@ def _until(run: RunSummary) -> str:
     return f"until {until:%Y-%m-%d %H:%M:%S} UTC" if until is not None else "at any time"
 
 
+# The decision itself, and its use on whole snapshots (``apply``).
+
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
 _QUEUED = RunStatus.QUEUED
 _WRITE = Verdict.WRITE

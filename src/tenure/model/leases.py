@@ -1,8 +1,9 @@
 """Creation and ownership of a run as pure decisions: create, claim, begin, release, runnable.
 
 Only a claim raises a run's fence, and only a raised fence takes a run away from its owner. An
-expired lease by itself takes nothing: its owner may write until the run is claimed. ``Pace`` judges
-whether a store that answers late was away.
+expired lease by itself takes nothing: its owner may write until the run is claimed. Whether a lease
+has expired is decided by the store's clock (``stores.lease_clock``, PostgreSQL's ``queries.sql``);
+here it arrives as ``lease_live``. ``Pace`` judges whether a store that answers late was away.
 """
 
 from __future__ import annotations
@@ -134,9 +135,9 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
 
 
 LATE = 1.0
-"""Seconds. A store that starts a claim only so long after the request was away, or held up, and all
-renewals with it: then the claim takes no expired lease, as if ``expired`` were false. Owners get
-the chance to renew first; the next claim may have the rest."""
+"""Seconds. A claim that a store starts so long after it was sent is late: the store was away, or
+held up, and so were all renewals. A late claim takes no expired lease (as if ``expired`` were
+false), so that owners can renew first; the next claim may take what is left."""
 _MAX_LATE_S = 5.0
 
 
@@ -148,7 +149,7 @@ def late_after(seconds: float) -> float:
 
 
 def in_time(request: Request, waited: float) -> Request:
-    """``request`` as it counts after waiting so many seconds for its store."""
+    """``request``, without expired leases if it waited too long (``late_after``)."""
     if waited <= late_after(request.seconds) or not request.expired:
         return request
     return replace(request, expired=False)
@@ -494,6 +495,8 @@ def taken_by(
     taken = claim(run, fencing.owner_id, at=at, lease_live=False).snapshot
     return replace(taken, version=run.version, updated_at=run.updated_at), update
 
+
+# Whether a store that answers late was away.
 
 _MIN_LATE_ANSWERS = 3
 

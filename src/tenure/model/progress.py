@@ -205,6 +205,8 @@ def close_items(host: HostState) -> HostState:
     return replace(host, items=tuple(items))
 
 
+# Changes of steps, hosts and items as their owner reports them.
+
 _Item = TypeVar("_Item", bound=ItemState)
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.

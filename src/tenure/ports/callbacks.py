@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -12,6 +12,25 @@ from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.query import Page
 from tenure.model.status import DeliveryState
 from tenure.wire.callbacks import CallbackPayload
+
+
+class DeliveryClaim(NamedTuple):
+    """The arguments of ``Outbox.claim_deliveries``."""
+
+    token: str
+    limit: int
+    seconds: float
+    per_origin: int | None
+    except_origins: Collection[str]
+    only: Collection[str] | None
+
+    @property
+    def most(self) -> int:
+        return max(self.limit, 0)
+
+    @property
+    def most_per_origin(self) -> int:
+        return self.most if self.per_origin is None else max(self.per_origin, 0)
 
 
 @runtime_checkable

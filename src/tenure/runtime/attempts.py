@@ -1,18 +1,18 @@
 """Attempts at callbacks: one attempt and its outcome, the batch of ended attempts that the store
-has not acknowledged yet, and whether every callback of a run was tried."""
+has not acknowledged yet, and whether every callback of a run was tried. Attempts of steps are in
+``runtime.executor``."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from tenure.model.errors import DeliveryLost, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater, Settlement
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import DeliveryState
-from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox, OutboxBatches
+from tenure.ports.callbacks import CallbackSender, DeliveryClaim, NotTaken, Outbox, OutboxBatches
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -84,17 +84,6 @@ def note_given_up(delivery: Delivery, error: str | None) -> None:
 
 
 LARGEST_BATCH = 500
-
-
-class DeliveryClaim(NamedTuple):
-    """The arguments of ``Outbox.claim_deliveries``."""
-
-    token: str
-    limit: int
-    seconds: float
-    per_origin: int
-    except_origins: Sequence[str]
-    only: Sequence[str] | None
 
 
 class SettlementBatch:

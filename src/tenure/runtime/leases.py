@@ -87,7 +87,7 @@ class HeldLeases:
     def __len__(self) -> int:
         return len(self._held)
 
-    # Called in the loop that drives the runs
+    # Called in the loop that drives the runs.
 
     def add(self, holding: HeldLease) -> bool:
         """Whether the renewal loop was idle and has to be started."""
@@ -125,7 +125,7 @@ class HeldLeases:
                 self.lose(holding, NOT_RENEWED)
         return min((each.trusted_until for each in self._all() if not each.over), default=inf)
 
-    # Called by the renewal loop
+    # Called by the renewal loop.
 
     def is_idle(self) -> bool:
         """Whether no run is held; then ``add`` tells its caller to start the renewal loop again."""
@@ -449,7 +449,7 @@ class RenewerThread:
         self._ending: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="tenure-keeper", daemon=True)
 
-    # Called in the loop that drives the runs
+    # Called in the loop that drives the runs.
 
     def start(self) -> None:
         """``RuntimeError`` if there can be no thread."""
@@ -475,7 +475,7 @@ class RenewerThread:
         with suppress(RuntimeError):  # it has ended; ``gone`` is on its way
             self._loop.call_soon_threadsafe(act)
 
-    # In the thread
+    # In the thread.
 
     def _run(self) -> None:
         try:

@@ -46,7 +46,7 @@ MAX_QUEUE_NAME = 100
 A_QUEUE = f"a queue's name: printable, 1 to {MAX_QUEUE_NAME} characters"
 
 
-# Checking
+# Checks of values.
 
 Rule = tuple[Callable[[Any], bool], str]
 """A check, and what is expected."""
@@ -184,7 +184,7 @@ def _faults(place: str, value: Any) -> Iterator[str]:
             )
 
 
-# Runs
+# Runs.
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -262,7 +262,7 @@ _OF_RUNS: Rules = {
 _NEVER_NONE = frozenset({"vars", "secrets", "labels", "callbacks", "limit", "local"})
 
 
-# Callbacks
+# Callbacks.
 
 _JITTER = 0.2
 """Random share of a wait that is cut, so that callbacks that failed together spread out."""
@@ -342,7 +342,7 @@ class RelayTiming(Struct, frozen=True, kw_only=True):
         return sent_at + self.begin, sent_at + self.claim - self.margin
 
 
-# Leases
+# Leases.
 
 
 class LeaseRule(NamedTuple):
@@ -436,7 +436,7 @@ _OF_LEASES: Rules = {
 }
 
 
-# Retention
+# Retention.
 
 _BATCHES_PER_SECOND = 4
 _MAX_BATCH = 100

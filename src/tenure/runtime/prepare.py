@@ -31,8 +31,8 @@ from tenure.workflow.spec import CallbackSpec, Handler, PlanMode, Step, Workflow
 from tenure.workflow.undefined import not_supplied
 from tenure.workflow.wording import called
 
-# Files that travel with a run are read when it is created and kept in its definition, so that a
-# takeover or a retry has them as they were. A name that depends on an export or a secret is known
+# Files that travel with a run. They are read when it is created and kept in its definition, so that
+# a takeover or a retry has them as they were. A name that depends on an export or a secret is known
 # only while the run lasts, and a file may be made by an earlier step: a run that is executed at
 # once reads such files from the workflow's folder; one that waits for a worker is refused.
 

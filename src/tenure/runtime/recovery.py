@@ -1,5 +1,6 @@
 """Ends runs whose owner is gone: as canceled if a cancel was requested, else as interrupted unless
-they resume. Runs that were not approved in time are canceled.
+they resume. Runs that were not approved in time are canceled. Taking a run over, to continue it, is
+in ``runtime.resume``.
 
 *With leases* the reconciler claims a run first (the fence rises, a waking owner is refused), then
 ends and releases it in one update. A run whose owner renews cannot be claimed. The lease of an

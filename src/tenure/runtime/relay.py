@@ -49,11 +49,10 @@ from tenure.aio import ENDLESS, cancel_and_wait, pause, wait_for_event
 from tenure.model.errors import StoreLost
 from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement, origin_of
 from tenure.model.retry import RetryPolicy
-from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox
+from tenure.ports.callbacks import CallbackSender, DeliveryClaim, NotTaken, Outbox
 from tenure.runtime.attempts import (
     CUT_SHORT,
     NO_ANSWER,
-    DeliveryClaim,
     SettlementBatch,
     all_tried,
     ask,
@@ -616,7 +615,7 @@ class Relay:
                 len(self._settlements),
             )
 
-    # The loop
+    # The loop.
 
     async def _run(self) -> None:
         while True:
@@ -718,7 +717,7 @@ class Relay:
                 ending = CUT_SHORT
         return outcome_of(ending, delivery, self._policy, random.random())  # noqa: S311
 
-    # A store that does not answer
+    # A store that does not answer.
 
     def _wait_after(self, error: Exception) -> float:
         self._failures += 1
@@ -732,7 +731,7 @@ class Relay:
             _log.warning("the store answers about callbacks again")
             self._failures = 0
 
-    # Waiting for an end
+    # Waiting for an end.
 
     async def _has_tried(self, run_id: str) -> bool:
         """Whether the run's callbacks were all tried. Without a call of the store while any is

@@ -1,5 +1,5 @@
 """Retries: a new run, linked to an old one, that does what the old one left; and what a retry
-cannot do because secrets are not stored."""
+cannot do because secrets are not stored. Waits between attempts are in ``model.retry``."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class RunExecution:
         else:
             self._engine.stop(WORKER_STOPPED if self._by_worker else PROCESS_STOPPED)
 
-    # A new run
+    # A new run.
 
     async def _create(self, changes: Changes) -> Changes:
         sent_at = asyncio.get_running_loop().time()
@@ -272,7 +272,7 @@ class RunExecution:
         self._hold(lease, sent_at)
         return not_born(changes)
 
-    # A queued run
+    # A queued run.
 
     async def _begin_waiting(self, store: Beginnings) -> RunStatus:
         """Raises what ``begin_run`` raises if another worker was faster."""
@@ -292,7 +292,7 @@ class RunExecution:
 
         return await self._engine.drive(begin, self._planned.timeout, self._planned)
 
-    # A run that was claimed, perhaps from an earlier owner
+    # A run that was claimed, perhaps from an earlier owner.
 
     async def _continue(self) -> RunStatus:
         claimed, sent_at = self._claimed or await self._claim()

@@ -184,7 +184,7 @@ class FileStore:
             ) from None
         return await asyncio.wrap_future(answer)
 
-    # Writing, with the directory locked
+    # Writing, with the directory locked.
 
     def _create(self, new: NewRun) -> Receipt:
         run_id = check_run_id(new.snapshot.run_id)
@@ -254,7 +254,7 @@ class FileStore:
         if fd is not None:
             os.close(fd)
 
-    # Reading, without a lock
+    # Reading, without a lock.
 
     def _get(self, run_id: str) -> RunSnapshot:
         with self._opened(run_id) as seen:
@@ -323,7 +323,7 @@ class FileStore:
             self._listed[run_id] = row
         return row
 
-    # Files
+    # Files.
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -164,7 +164,7 @@ class InMemoryStore:
     async def __aexit__(self, *exit_details: object) -> None:
         await self.close()
 
-    # Runs: RunStateStore, BatchUpdates, RunVersions and Definitions
+    # Runs: RunStateStore, BatchUpdates, RunVersions and Definitions.
 
     async def create_run(self, new: NewRun) -> Receipt:
         with self._lock:
@@ -360,7 +360,7 @@ class InMemoryStore:
     def _receipt(self, run: _Run, version: int) -> Receipt:
         return receipt(run.snapshot, version, shown(run.lease_until))
 
-    # Histories: EventLog and ChangeFeed
+    # Histories: EventLog and ChangeFeed.
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
@@ -387,7 +387,7 @@ class InMemoryStore:
         with self._lock:
             return encode_cursor("changes", self._newest_change)
 
-    # Ownership: LeaseStore, OwnerListing and Beginnings
+    # Ownership: LeaseStore, OwnerListing and Beginnings.
 
     async def list_owners(self) -> list[Ownership]:
         with self._lock:
@@ -552,7 +552,7 @@ class InMemoryStore:
                 run.claim_id = given.lease.claim_id
             return self._receipt(run, applied.version)
 
-    # Callbacks: Outbox and OutboxBatches
+    # Callbacks: Outbox and OutboxBatches.
 
     async def claim_deliveries(
         self,
@@ -703,7 +703,7 @@ class InMemoryStore:
             raise DeliveryNotFound(delivery_id)
         return kept
 
-    # Output of tasks: LogStore, LogListing and LogSizes
+    # Output of tasks: LogStore, LogListing and LogSizes.
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -742,7 +742,7 @@ class InMemoryStore:
                 if run_id in self._runs
             }
 
-    # WorkerRegistry and TokenStore
+    # WorkerRegistry and TokenStore.
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         with self._lock:
@@ -791,7 +791,7 @@ class InMemoryStore:
     async def token_secret(self) -> bytes:
         return self._secret
 
-    # Wakeups
+    # Wakeups.
 
     @asynccontextmanager
     async def listen(
@@ -813,7 +813,7 @@ class InMemoryStore:
             with self._lock:
                 self._listeners.remove(hear)
 
-    # StoreClock, CensusTaking and Retention
+    # StoreClock, CensusTaking and Retention.
 
     async def store_time(self) -> datetime:
         return self._clock.now()

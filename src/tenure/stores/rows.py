@@ -7,7 +7,7 @@ they are no longer pending; how pending ones read after the run's end follows fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -66,25 +66,6 @@ class SpecSummary(Struct, frozen=True, gc=False, omit_defaults=True):
     timeout: float | None = None
     labels: dict[str, str] = {}
     retry_of: str | None = None
-
-
-class DeliveryClaim(NamedTuple):
-    """The arguments of ``claim_deliveries``."""
-
-    token: str
-    limit: int
-    seconds: float
-    per_origin: int | None
-    except_origins: Collection[str]
-    only: Collection[str] | None
-
-    @property
-    def most(self) -> int:
-        return max(self.limit, 0)
-
-    @property
-    def most_per_origin(self) -> int:
-        return self.most if self.per_origin is None else max(self.per_origin, 0)
 
 
 class Kept(NamedTuple):
@@ -195,7 +176,7 @@ def vars_of(value: Text | None) -> dict[str, Any]:
     return {} if value is None else decode(_vars, value)
 
 
-# Steps and hosts
+# Steps and hosts.
 
 HOST_ITSELF = -1
 """The ``item`` of a host's own row in ``tasks``."""

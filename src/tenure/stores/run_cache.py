@@ -1,4 +1,4 @@
-"""A cache of the unfinished runs that this process wrote last, and the checks of a batch of writes.
+"""A cache of the unfinished runs that this process wrote last.
 
 An owner writes the same run again and again; reading it back each time would cost more than the
 write. The transaction that writes must check that the cached state is current. Ended hosts are
@@ -8,17 +8,14 @@ dropped, so that a run takes less room the further it gets.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.model.codec import storable, storable_together
-from tenure.model.errors import StoreRejected, TenureError
 from tenure.model.progress import StepDelta
 from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, OPEN_HOST, StepStatus
-from tenure.model.update import Write, run_id_of
 
 MAX_WEIGHT = 200_000
 """Steps and unfinished hosts, over all runs."""
@@ -117,45 +114,3 @@ class Recent(Generic[H]):
     def forget_all(self) -> None:
         self._runs.clear()
         self._weight = 0
-
-
-# The writes of a batch: checked and copied
-
-
-def incoming(writes: Sequence[Write]) -> list[Write | TenureError]:
-    """The result of ``storable`` for each, or its error."""
-    distinct = without_repeats(writes)
-    if any(isinstance(each, TenureError) for each in distinct):
-        return [_checked(each) for each in distinct]
-    return checked(writes)
-
-
-def without_repeats(writes: Sequence[Write]) -> list[Write | TenureError]:
-    """The writes, unchecked; an error for a second one of the same run, or without a run."""
-    seen: set[str] = set()
-    distinct: list[Write | TenureError] = []
-    for write in writes:
-        try:
-            run_id = run_id_of(write)
-        except StoreRejected as refusal:
-            distinct.append(refusal)
-            continue
-        repeated = StoreRejected(run_id, "is written twice in one batch")
-        distinct.append(repeated if run_id in seen else write)
-        seen.add(run_id)
-    return distinct
-
-
-def checked(writes: Sequence[Write]) -> list[Write | TenureError]:
-    """All at once if all are valid; else one by one."""
-    together = storable_together(writes)
-    return [_checked(write) for write in writes] if together is None else [*together]
-
-
-def _checked(write: Write | TenureError) -> Write | TenureError:
-    if isinstance(write, TenureError):
-        return write
-    try:
-        return storable(run_id_of(write), write)
-    except TenureError as refusal:
-        return refusal

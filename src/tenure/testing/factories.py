@@ -57,7 +57,7 @@ def delivery_ids() -> Iterator[str]:
         yield unique("delivery")
 
 
-# Runs
+# Runs.
 
 
 def planned_steps(number: int = 2, hosts: tuple[str, ...] = HOSTS) -> tuple[StepState, ...]:
@@ -97,7 +97,7 @@ def embedded_run(owner_id: str = "owner-a", *, seconds: float = LONG, **fields: 
     return new_run(lease=lease_request(owner_id, seconds=seconds), **(given | fields))
 
 
-# Leases
+# Leases.
 
 
 def lease_request(
@@ -136,7 +136,7 @@ def fencing_of(run: RunSnapshot) -> Fencing:
     return Fencing(run.owner_id or "nobody", run.fence)
 
 
-# Updates of owners
+# Updates of owners.
 
 
 def owner_update(
@@ -217,7 +217,7 @@ def ending(status: RunStatus) -> RunChange:
             return RunChange(status=status)
 
 
-# Updates of operators: without a lease, and of any version unless one is given
+# Updates of operators: without a lease, and of any version unless one is given.
 
 
 def cancel(run: RunSnapshot, reason: str | None = "stop it", by: str | None = "ops") -> Update:

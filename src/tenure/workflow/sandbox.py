@@ -340,7 +340,7 @@ def _number(value: Any) -> int | float:
     return number
 
 
-# -- text -----------------------------------------------------------------------------------------
+# Text.
 
 
 def _replace(value: Any, old: str, new: str) -> str:
@@ -403,7 +403,7 @@ def _fromjson(value: Any) -> Any:
         raise ExpressionError(f"{called(value)} is no JSON: {error}") from error
 
 
-# -- numbers --------------------------------------------------------------------------------------
+# Numbers.
 
 
 def _int(value: Any) -> int:
@@ -431,7 +431,7 @@ def _sum(values: Any) -> int | float:
     return total
 
 
-# -- lists and maps -------------------------------------------------------------------------------
+# Lists and maps.
 
 
 def _length(value: Any) -> int:
@@ -485,7 +485,7 @@ def _some(values: Any) -> list[Any]:
     return every
 
 
-# -- missing values -------------------------------------------------------------------------------
+# Missing values.
 
 
 def _default(value: Any, fallback: Any = "", also_if_false: bool = False) -> Any:

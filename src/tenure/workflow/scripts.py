@@ -217,7 +217,7 @@ class _Scanner:
                 self._places[unit] = place
         self._at += length
 
-    # -- one character ----------------------------------------------------------------------------
+    # One character.
 
     def _step(self, unit: str) -> None:
         top = self._stack[-1]
@@ -326,7 +326,7 @@ class _Scanner:
         special = top.name in ("", "!", "#") and unit in "!#@*?-$"
         return "name" if special or unit.isalnum() or unit == "_" else "text"
 
-    # -- what opens and closes --------------------------------------------------------------------
+    # What opens and closes.
 
     def _opens_substitution(self, top: _Frame) -> bool:
         if self._sees("$(("):
@@ -370,7 +370,7 @@ class _Scanner:
         else:
             self._open("backtick", 1)
 
-    # -- stretches read at once -------------------------------------------------------------------
+    # Stretches read at once.
 
     def _skip_single(self, *, escapes: bool) -> None:
         end = self._at + 1

@@ -323,7 +323,7 @@ class _Composer:
                 mark, "a file holds one workflow; a second document begins here"
             )
 
-    # -- parts ------------------------------------------------------------------------------------
+    # Parts.
 
     def _open(self, event: Any, mark: Mark) -> None:
         if len(self._stack) >= DEEPEST:
@@ -413,7 +413,7 @@ class _Composer:
         parent.keys[key] = mark
         return key
 
-    # -- merging ----------------------------------------------------------------------------------
+    # Merging.
 
     def _take_merge(self, parent: _Open, node: Node, mark: Mark) -> None:
         maps = node.items if isinstance(node, Items) else [node]
@@ -431,7 +431,7 @@ class _Composer:
                     done.entries[key] = node
                     done.keys[key] = other.keys[key]
 
-    # -- values -----------------------------------------------------------------------------------
+    # Values.
 
     def _path(self) -> Path:
         path: list[str | int] = []

@@ -1,4 +1,4 @@
-"""The protocol of SPEC 4, explored before any SQL.
+"""Ownership of a run, explored with the real decisions and no SQL.
 
 One run, a store, and everybody who may touch it. The search takes every step that anybody could
 take next, in every order, breadth first, so that the first bad history it meets is a shortest
@@ -7,7 +7,7 @@ package adds only what surrounds them: a journal, a lease flag, messages and peo
 
 *Who there is.*
 
-    worker-a, worker-b   claim the run (SPEC: ``recovery: resume``), or worker-a creates it with
+    worker-a, worker-b   claim the run (``recovery: resume``), or worker-a creates it with
                          its own lease (``interrupt``); drive it task by task: intent, start,
                          result; may drain, that is give the run back at any moment
     reconciler           claims what an owner left behind, ends it as interrupted (``interrupt``)

@@ -206,7 +206,7 @@ HOLES: tuple[Hole, ...] = (
     ),
 )
 
-# Rules of SPEC 4 and 5 that are not in the table. They also show that the alarms of I4
+# Rules of ownership that are not in the table. They also show that the alarms of I4
 # and I6, which no hole of the table rings, do ring.
 BESIDE_THE_TABLE: tuple[Hole, ...] = (
     Hole(

@@ -9,8 +9,8 @@ needs.
     I5  fenced: no owner's call commits, or is told "ok", unless its sender is the rightful owner
     I6  no two acknowledged updates share a base version
     I8  no false death: no owner that renews in time loses its run
-    heard  SPEC 4: a cancel finds a live owner to ask, or ends the run; it never starves
-    known  SPEC 4: a claim sent again returns what the first one got
+    heard  a cancel finds a live owner to ask, or ends the run; it never starves
+    known  a claim sent again returns what the first one got
 
 "Told ok" is part of I5 because an owner acts on it: an owner that is told its old intent stands
 starts that task beside its successor's. An "ok" to an end is no leave to do anything: two that

@@ -270,7 +270,7 @@ class RedisStreams:
     async def ping(self) -> None:
         await self._server.call("PING")
 
-    # Taking
+    # Taking.
 
     def _in_turn(self, queues: Sequence[str]) -> list[str]:
         """Rotated with each call, so that a queue that is never empty blocks no other."""
@@ -357,7 +357,7 @@ class RedisStreams:
                     "forget", keys, _GROUP, self._hidden_for * _FORGOTTEN_AFTER_TIMEOUTS
                 )
 
-    # Names on the server
+    # Names on the server.
 
     def _stream(self, queue: str) -> str:
         return f"{self._namespace}:hints:{queue}"

@@ -63,7 +63,7 @@ _workers = msgspec.json.Decoder(WorkerInfo)
 class Admin:
     _connections: Connections
 
-    # Readiness and Upkeep
+    # ReadinessCheck and Upkeep.
 
     async def check_ready(self) -> None:
         await self._connections.check_schema()
@@ -99,7 +99,7 @@ class Admin:
             bytes_used=used,
         )
 
-    # Retention
+    # Retention.
 
     async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
         check_age(older_than)
@@ -126,7 +126,7 @@ class Admin:
             if last is not None:
                 await pause(max(removed / rows_per_second - (now() - began), 0.0))
 
-    # WorkerRegistry
+    # WorkerRegistry.
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         async with self._connections.session(Purpose.KEEPING) as session:
@@ -144,7 +144,7 @@ class Admin:
             found = await session.all("workers")
         return [decode(_workers, body) for (body,) in found]
 
-    # TokenStore: times of the server have their own columns, the rest is one JSON text
+    # TokenStore: times of the server have their own columns, the rest is one JSON text.
 
     async def add_token(self, token: Token) -> Token:
         async with self._connections.session(Purpose.WRITING) as session:

@@ -275,7 +275,7 @@ class Batch:
         """Updates: the run before and after."""
         self._news: dict[int, tuple[str, ...]] = {}
 
-    # Deciding
+    # Deciding.
 
     def decide_from_cache(self, i: int, write: Write, at: datetime) -> None:
         """Raises ``NotRemembered``; a refusal of an update may be due to an outdated cache."""
@@ -351,7 +351,7 @@ class Batch:
         self._accepted[i] = known, after, decision
         return None
 
-    # Writing
+    # Writing.
 
     def calls(self) -> list[Call]:
         calls: list[Call] = []

@@ -174,7 +174,7 @@ class Leases:
             cursor=encode_cursor("runnable", *found[limit - 1][:3]) if len(found) > limit else None,
         )
 
-    # Claiming: write, commit, and only then read the claimed runs
+    # Claiming: write, commit, and only then read the claimed runs.
 
     async def claim_run(
         self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
@@ -295,7 +295,7 @@ class Leases:
         )
         return ClaimedRun(lease=lease, snapshot=copied(snapshot), definition_digest=digest)
 
-    # Renewing and releasing
+    # Renewing and releasing.
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
         """On a connection of its own. A run that another transaction locks for long is answered as

@@ -31,6 +31,7 @@ from tenure.model.outbox import (
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
 from tenure.model.update import MAX_LEASE_SECONDS
+from tenure.ports.callbacks import DeliveryClaim
 from tenure.stores import rows as record_rows
 from tenure.stores.postgres.connection import (
     PAUSES_S,
@@ -50,7 +51,7 @@ from tenure.stores.postgres.rows import (
     delivery_of,
 )
 from tenure.stores.postgres.statements import FRAGMENTS, Call, Values, newest_of
-from tenure.stores.rows import DeliveryClaim, Kept
+from tenure.stores.rows import Kept
 
 _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500
@@ -179,7 +180,7 @@ class OutboxCalls:
                 lambda: self._requeue(session, delivery_id), self._locked_delivery(delivery_id)
             )
 
-    # Claiming
+    # Claiming.
 
     async def _claim_after(
         self, session: Session, calls: Sequence[Call], wanted: DeliveryClaim
@@ -252,7 +253,7 @@ class OutboxCalls:
             "written, send it again"
         )
 
-    # Settling
+    # Settling.
 
     async def _settle_all(
         self, settlements: Sequence[Settlement], pauses: Sequence[float]

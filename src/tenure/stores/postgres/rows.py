@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("tenure.stores")
 
-# Runs as read
+# Runs as read.
 
 _NO_DETAIL = Detail()
 _details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
@@ -260,7 +260,7 @@ def _run_id_in(found: str) -> str:
     return str((head[0] if isinstance(head[0], list) else head)[1])
 
 
-# Runs as written
+# Runs as written.
 
 
 class NewRunRow(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -345,7 +345,7 @@ class NewDeliveryRow(Struct, gc=False):
     event: str
 
 
-# Callbacks
+# Callbacks.
 
 
 class DeliveryRow(Struct, array_like=True, gc=False):
@@ -431,7 +431,7 @@ def changed_delivery(
     )
 
 
-# Texts that PostgreSQL cannot store: with a NUL or a lone surrogate
+# Texts that PostgreSQL cannot store: with a NUL or a lone surrogate.
 
 _ESCAPED = re.compile(r"\\(.)")
 

@@ -30,7 +30,7 @@ class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, Hints, Admin
     ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
     ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``,
     ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``WakeupCheck``, ``KeptApart``, ``Retention``,
-    ``Readiness`` and ``Upkeep``. The bases share the attributes made here."""
+    ``ReadinessCheck`` and ``Upkeep``. The bases share the attributes made here."""
 
     durable = True
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tenure.model.codec import copied, decode, storable
+from tenure.model.codec import checked, copied, decode, storable, without_repeats
 from tenure.model.decide import WholeSteps, decide
 from tenure.model.errors import (
     NotRunnable,
@@ -53,7 +53,7 @@ from tenure.stores.postgres.rows import (
     steps_of,
     to_write,
 )
-from tenure.stores.run_cache import Known, checked, without_repeats
+from tenure.stores.run_cache import Known
 
 Outcome = Receipt | TenureError
 _Work = list[tuple[int, Write]]
@@ -204,7 +204,7 @@ class RunWrites:
         reason = str(failure).splitlines()[0]
         return StoreRejected(run_id_of(write), f"cannot be stored: {reason}")
 
-    # Beginnings
+    # Beginnings.
 
     async def find_waiting(self, queues: Sequence[str], *, limit: int) -> list[WaitingRun]:
         async with self._connections.session(Purpose.READING) as session:

@@ -430,7 +430,7 @@ class DatabaseThread:
         if "connection" in self.__dict__:
             self.connection.close()
 
-    # In the thread
+    # In the thread.
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:

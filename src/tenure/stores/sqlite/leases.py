@@ -48,7 +48,7 @@ class Leases:
         self._choosing = ClaimOrder(writing.sql, writing.reading)
         self._pace = Pace()
 
-    # Claiming: write, commit, and only then read the claimed runs
+    # Claiming: write, commit, and only then read the claimed runs.
 
     def claim_one(
         self, run_id: str, request: LeaseRequest, purpose: Purpose, asked_at: float
@@ -138,7 +138,7 @@ class Leases:
         )
         return ClaimedRun(lease=lease, snapshot=snapshot, definition_digest=digest)
 
-    # Renewing and releasing
+    # Renewing and releasing.
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
         with self._writing.transaction() as instant:

@@ -31,9 +31,10 @@ from tenure.model.outbox import (
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import RecordedEvent
+from tenure.ports.callbacks import DeliveryClaim
 from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd
-from tenure.stores.rows import DeliveryClaim, Kept, target_of
+from tenure.stores.rows import Kept, target_of
 from tenure.stores.run_cache import Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import transaction

@@ -41,11 +41,11 @@ from tenure.model.update import (
     Update,
     Write,
 )
+from tenure.ports.callbacks import DeliveryClaim
 from tenure.ports.environment import Clock
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.lease_clock import LeaseClock
-from tenure.stores.rows import DeliveryClaim
 from tenure.stores.sqlite.admin import Pruner, Registry, Retention, check, facts
 from tenure.stores.sqlite.connection import BUSY_TIMEOUT_S, DatabaseFile, DatabaseThread, migrate
 from tenure.stores.sqlite.leases import ClaimOrder, Leases
@@ -63,7 +63,7 @@ class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``RunVersions``, ``LeaseStore``, ``EventLog``,
     ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
     ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``, ``CensusTaking``,
-    ``TokenStore``, ``KeptApart``, ``Retention``, ``Readiness`` and ``Upkeep``."""
+    ``TokenStore``, ``KeptApart``, ``Retention``, ``ReadinessCheck`` and ``Upkeep``."""
 
     durable = True
 
@@ -85,7 +85,7 @@ class SQLiteStore:
         )
         self._reader.connection  # noqa: B018  opened now, the others on first use
 
-    # Used in the writer's thread only
+    # Used in the writer's thread only.
 
     @cached_property
     def _writing(self) -> Writer:
@@ -107,7 +107,7 @@ class SQLiteStore:
     def _pruner(self) -> Pruner:
         return Pruner(self._writing, self._files)
 
-    # Used in the reader's thread only
+    # Used in the reader's thread only.
 
     @cached_property
     def _reading(self) -> Reader:
@@ -121,7 +121,7 @@ class SQLiteStore:
     def _deliveries(self) -> Outbox:
         return Outbox(self._reader.connection, self._clock)
 
-    # Used in the output's thread only
+    # Used in the output's thread only.
 
     @cached_property
     def _logging(self) -> OutputLogs:
@@ -146,7 +146,7 @@ class SQLiteStore:
     async def __aexit__(self, *exit_details: object) -> None:
         await self.close()
 
-    # RunStateStore, BatchUpdates and RunVersions
+    # RunStateStore, BatchUpdates and RunVersions.
 
     async def create_run(self, new: NewRun) -> Receipt:
         return await self._writer.run(lambda: self._writing.one(new))
@@ -174,7 +174,7 @@ class SQLiteStore:
             cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
         )
 
-    # LeaseStore
+    # LeaseStore.
 
     async def list_runnable(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
@@ -213,7 +213,7 @@ class SQLiteStore:
         would have to wait for the writer's lock."""
         yield self
 
-    # EventLog, ChangeFeed and Definitions
+    # EventLog, ChangeFeed and Definitions.
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
@@ -232,7 +232,7 @@ class SQLiteStore:
     async def get_definition(self, run_id: str) -> str | None:
         return await self._reader.run(lambda: self._reading.definition(run_id))
 
-    # Outbox and OutboxBatches
+    # Outbox and OutboxBatches.
 
     async def claim_deliveries(
         self,
@@ -294,7 +294,7 @@ class SQLiteStore:
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         return await self._writer.run(lambda: self._outbox.requeue(delivery_id))
 
-    # LogStore, LogListing and LogSizes
+    # LogStore, LogListing and LogSizes.
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -317,7 +317,7 @@ class SQLiteStore:
     async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
         return await self._output.run(lambda: self._logging.sizes(names))
 
-    # WorkerRegistry and OwnerListing
+    # WorkerRegistry and OwnerListing.
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         await self._writer.run(lambda: self._registry.heartbeat(worker, seconds))
@@ -328,7 +328,7 @@ class SQLiteStore:
     async def list_owners(self) -> list[Ownership]:
         return await self._reader.run(lambda: self._reading.owners())
 
-    # TokenStore
+    # TokenStore.
 
     async def add_token(self, token: Token) -> Token:
         return await self._writer.run(lambda: self._registry.add_token(token))
@@ -348,7 +348,7 @@ class SQLiteStore:
     async def token_secret(self) -> bytes:
         return await self._reader.run(lambda: self._reading.token_secret())
 
-    # StoreClock, CensusTaking, Retention, Readiness and Upkeep
+    # StoreClock, CensusTaking, Retention, ReadinessCheck and Upkeep.
 
     async def store_time(self) -> datetime:
         """The machine's."""

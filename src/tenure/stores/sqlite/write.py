@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from tenure.model.codec import storable
+from tenure.model.codec import incoming, storable
 from tenure.model.decide import NO_STEPS, Circumstances, choose_effect, decide
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
 from tenure.model.leases import already_retried, check_repeated, create
@@ -35,7 +35,7 @@ from tenure.model.update import (
 from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.rows import HOST_ITSELF, SpecSummary, added_hosts, bare, item_rows, started
-from tenure.stores.run_cache import Known, Recent, incoming
+from tenure.stores.run_cache import Known, Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import DATA_ERRORS, savepoint, transaction
 from tenure.stores.sqlite.read import Reader

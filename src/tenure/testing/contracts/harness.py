@@ -77,7 +77,7 @@ class ManualTime(ContractHarness):
         self._manual.advance(seconds)
 
 
-# Stores with the protocols of a contract
+# Stores with the protocols of a contract.
 
 
 class BatchingStore(RunStateStore, BatchUpdates, Protocol): ...

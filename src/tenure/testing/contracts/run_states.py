@@ -201,7 +201,7 @@ async def _step_becomes(
     assert (await write(store, change)).steps[0].status == later
 
 
-# What the end of a run or step closes
+# What the end of a run or step closes.
 
 
 class End(NamedTuple):

@@ -83,7 +83,7 @@ class StoreDriver(RuleBasedStateMachine):
     def new_name(self, prefix: str) -> str:
         return f"{prefix}-{next(self._numbers):06}"
 
-    # Calls and answers
+    # Calls and answers.
 
     def send(self, method: str, *args: Any) -> None:
         """A call that may change something: kept, so that it can arrive once more."""
@@ -142,7 +142,7 @@ class StoreDriver(RuleBasedStateMachine):
         if isinstance(error, LeaseHeld) and self.has(LeaseStore):
             assert error.expires_at in self.model.expiries(run)
 
-    # Records
+    # Records.
 
     def check_run(self, run_id: str) -> None:
         """The store's record, journal and callbacks of this run are the model's."""
@@ -292,7 +292,7 @@ class Performing(StoreDriver):
         if accepted:
             self.check_receipt(answer, expected)  # type: ignore[arg-type]
 
-    # Leases
+    # Leases.
 
     def on_claim_run(self, run_id: str, request: LeaseRequest, purpose: Purpose) -> None:
         expected = self.expect(self.model.claim_run, run_id, request, purpose)
@@ -367,7 +367,7 @@ class Performing(StoreDriver):
         if run_id in self.model.runs:
             self.check_run(run_id)
 
-    # Callbacks
+    # Callbacks.
 
     def on_claim_deliveries(self, token: str, limit: int, seconds: float) -> None:
         model = self.model
@@ -406,7 +406,7 @@ class Performing(StoreDriver):
             self.check_delivery(self.model.deliveries[delivery_id], answer)
             self.check_run(answer.run_id)
 
-    # Output
+    # Output.
 
     def on_append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes

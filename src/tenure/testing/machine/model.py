@@ -45,7 +45,7 @@ from tenure.model.update import (
 from tenure.ports.environment import BootTime, Clock
 from tenure.ports.store import LogKey
 
-# Records as plain data, and the status rules of SPEC 2 as tables
+# Records as plain data, and the status rules as tables.
 
 Plain = dict[str, Any]
 
@@ -122,7 +122,7 @@ def check_same(what: str, expected: Any, seen: Any) -> None:
     assert not found, f"{what}:\n  " + "\n  ".join(found)
 
 
-# Changes of steps and hosts
+# Changes of steps and hosts.
 
 Reached = set[tuple[int, str | None]]
 """Steps (host ``None``) and hosts whose status was set; only these are counted."""
@@ -323,7 +323,7 @@ def _need(allowed: bool) -> None:
         raise Refusal(InvalidTransition)
 
 
-# Runs: SPEC 4
+# Runs.
 
 _TEXTS = ("message", "error", "last_error", "interrupted_reason", "unconfirmed_hosts")
 _SECOND = 1_000_000_000
@@ -423,7 +423,7 @@ class RunModel:
         left = (run.until.nanoseconds - nanoseconds) // 1000 if same_boot else 0
         return {*run.until_walls, self.clock.now() + timedelta(microseconds=left)}
 
-    # Create
+    # Create.
 
     def create(self, new: NewRun) -> int:
         given = new.snapshot
@@ -489,7 +489,7 @@ class RunModel:
                     host["started_at"] = NOW
                     run.reached.add((index, name))
 
-    # Update
+    # Update.
 
     def update(self, update: Update) -> int:
         """The version of the receipt; a new one if the model has changed."""
@@ -519,7 +519,7 @@ class RunModel:
         return update.if_unowned if update.if_unowned and alone else update.effect
 
     def _judge(self, run: Run, update: Update, effect: Effect) -> int | None:
-        """The order of SPEC 4. A number is an answer that writes nothing."""
+        """In the order of ``model.decide.CHECKS``. A number is an answer that writes nothing."""
         record, lease, base = run.record, update.lease, update.base_version
         owner, status = record["owner_id"], effect.changes.run.status
         if lease and (lease.fence != record["fence"] or owner not in (None, lease.owner_id)):
@@ -601,7 +601,7 @@ class RunModel:
             {**plain(note), "at": NOW} for note in change.annotate if note.id not in known
         ]
 
-    # Callbacks are created with their event's write
+    # Callbacks are created with their event's write.
 
     @staticmethod
     def _targets_known(run: Run, deliveries: tuple[NewDelivery, ...]) -> bool:
@@ -856,7 +856,7 @@ class StoreModel(LeaseModel):
         if not dead:
             yield None
 
-    # Output
+    # Output.
 
     def append(self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes) -> int:
         if not self.holds(self.find(run_id), fencing):

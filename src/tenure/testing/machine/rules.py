@@ -255,7 +255,7 @@ def plain_callbacks(snapshot: RunSnapshot) -> Plain:
     return {"callbacks": [{"name": target.name} for target in snapshot.callbacks]}
 
 
-# Rules for every store: creations, writes, time, and repeated calls
+# Rules for every store: creations, writes, time, and repeated calls.
 
 Rule = Callable[[Any], bool]
 
@@ -445,7 +445,7 @@ class TimeRules(Performing):
         self._check_all()
 
 
-# Rules for leases, callbacks and output
+# Rules for leases, callbacks and output.
 
 
 class LeaseRules(RunRules):
@@ -573,7 +573,7 @@ class LogRules(RunRules):
         self.send("append", run_id, self.fencing(draw, run), key, offset, chunk)
 
 
-# Rules that only read
+# Rules that only read.
 
 _NOT_IN_SUMMARIES = ("vars", "callbacks", "steps")
 

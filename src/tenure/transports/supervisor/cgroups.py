@@ -227,7 +227,7 @@ class TaskGroups:
     def possible(self) -> bool:
         return bool(self._folder)
 
-    # Starting
+    # Starting.
 
     def enter(self, task: int) -> None:
         """What is started before ``leave`` is born in the group of ``task``."""
@@ -245,7 +245,7 @@ class TaskGroups:
             self._tasks.discard(task)
             self._spent.append(task)
 
-    # Telling
+    # Telling.
 
     def whose(self, pid: int) -> int | None:
         """The task in whose group a process is, or was when it died: one of these, or one that was
@@ -266,7 +266,7 @@ class TaskGroups:
         """Whether a process is in it, also one that is not shown to us."""
         return task in self._tasks and inhabited(self._group(task))
 
-    # Ending
+    # Ending.
 
     def freeze(self, task: int) -> None:
         if task in self._tasks:
@@ -277,7 +277,7 @@ class TaskGroups:
         if task in self._tasks:
             thaw(self._group(task))
 
-    # Between two tasks
+    # Between two tasks.
 
     @property
     def untidy(self) -> bool:
@@ -318,7 +318,7 @@ class TaskGroups:
         clear(self._folder)
         self._folder = ""
 
-    # Beginning
+    # Beginning.
 
     def _begin(self, home: str) -> None:
         sweep(home)

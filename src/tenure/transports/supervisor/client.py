@@ -236,7 +236,7 @@ class Sender:
         while self._queue:
             self._queue.popleft().let_go()
 
-    # A full connection
+    # A full connection.
 
     def _in_loop(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: there is nothing to wait in
@@ -395,7 +395,7 @@ class Connection:
     def serves(self, loop: AbstractEventLoop) -> bool:
         return self._open and loop is self._loop and os.getpid() == self._maker
 
-    # Asking
+    # Asking.
 
     def spawn(self, listener: Listener, order: bytes, given: Ends) -> int:
         """The number of the task. ``given`` is closed here as soon as it has been sent."""
@@ -425,7 +425,7 @@ class Connection:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)
 
-    # Its end
+    # Its end.
 
     async def close(self) -> None:
         """Let it end by itself, and with it everything that was not released. Cancelled, it is
@@ -495,7 +495,7 @@ class Connection:
         _reap(self.pid)
         self._ended.set()
 
-    # Hearing
+    # Hearing.
 
     def _read(self) -> None:
         try:
@@ -591,7 +591,7 @@ class RemoteTask:
                 f"{self._name} was ended at once, it cannot be read: {error}"
             ) from error
 
-    # What the runner does
+    # What the runner does.
 
     async def see_through(self, output: Output) -> int:
         await self._streams.hand_over(output)
@@ -684,7 +684,7 @@ class RemoteTask:
         program = os.fsdecode(self._image.argv[0])
         return program if self._pid is None else f"{program} (process {self._pid})"
 
-    # What it hears from its supervisor
+    # What it hears from its supervisor.
 
     def hear(self, kind: int, body: bytes) -> None:
         if kind == protocol.EXITED:
@@ -786,7 +786,7 @@ class SupervisedStarter:
                 why,
             )
 
-    # Trust
+    # Trust.
 
     def trust(self, run_id: str, until: float, margin: float) -> None:
         if until == inf:
@@ -804,7 +804,7 @@ class SupervisedStarter:
     def forget(self, run_id: str) -> None:
         self._windows.pop(run_id, None)
 
-    # Starting
+    # Starting.
 
     def _entrust(self, connection: Connection, command: Command) -> RemoteTask:
         account = self._account
@@ -846,7 +846,7 @@ class SupervisedStarter:
             ids=b"" if self._account is None else _ids(self._account),
         )
 
-    # The supervisor
+    # The supervisor.
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()

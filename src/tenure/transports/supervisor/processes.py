@@ -1,5 +1,5 @@
 """The processes of this machine as ``/proc`` tells, signals that reach the one that is meant, and
-the order of signals that ends a task."""
+the order of signals that ends a task: TERM, grace, KILL (``Termination``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from math import inf
 
-# Which there are.
+# Looking at processes.
 
 TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of the boot clock that ``start`` counts by."""

@@ -149,8 +149,8 @@ def _candidates(order: Spawn) -> list[bytes]:
     return [path for path in paths if os.access(path, os.F_OK)]
 
 
-# What tasks export is of no use when their runner was killed, and may be a secret: it goes at once,
-# and not when some later runner comes by.
+# Files of exports, removed at once when the runner was killed: nothing can use them, and they may
+# hold a secret.
 
 
 class ExportFolders:
@@ -209,7 +209,7 @@ class TaskTable:
     def empty(self) -> bool:
         return not self._tasks
 
-    # What the runner asks for
+    # What the runner asks for.
 
     def spawn(self, number: int, order: Spawn, fds: Sequence[int], boot: int) -> None:
         if order.until and boot >= order.until:
@@ -263,7 +263,7 @@ class TaskTable:
                 task.late_grace = late_grace
                 self._heed(task)
 
-    # What happens by itself
+    # What happens by itself.
 
     def reap(self) -> None:
         """All that ended: leaders, and orphans that came to us."""

@@ -1,4 +1,5 @@
-"""What runner and supervisor say to each other, to the byte, and the supervisor's end of it.
+"""What runner and supervisor say to each other, to the byte, and the supervisor's side of
+the connection.
 
 A frame is a header (length of the body, kind, number of the task) and a body. Both sides check
 every length before they believe it: what does not fit is ``Malformed`` and ends the connection.
@@ -12,11 +13,11 @@ import os
 import socket
 import struct
 
-# Frames.
+# Kinds of frames.
 
-# The runner's.
+# Sent by the runner.
 SPAWN, END, END_GROUP, RELEASE, TRUST = range(1, 6)
-# The supervisor's.
+# Sent by the supervisor.
 READY, REFUSED, EXITED, LEADER, UNTRUSTED, GONE, LEFT, FAILED = range(11, 19)
 
 MOST_ASKED = 8 << 20
@@ -195,7 +196,7 @@ def _unpack(layout: struct.Struct, data: bytes) -> tuple[int, ...]:
     return layout.unpack(data)
 
 
-# The supervisor's end.
+# The supervisor's side of the connection.
 
 _CHUNK = 64 * 1024
 _FDS = 3

@@ -248,8 +248,8 @@ def suspects_in(
 
 
 class Fates:
-    """``doomed``: tasks that are being ended as a whole; ``unheard``: those of them of which it
-    is not told how it went; ``going_on``: the others that were not released."""
+    """``doomed``: tasks that are being ended as a whole. ``unheard``: those of them whose end no
+    connection is told of. ``going_on``: tasks neither being ended nor released."""
 
     __slots__ = ("doomed", "going_on", "unheard")
 
@@ -412,7 +412,7 @@ class Orphans:
         """Tasks that may have started one of those that are there."""
         return {task for adopted in self._adopted.values() for task in adopted.suspects}
 
-    # Catching
+    # Catching.
 
     def catch_all(
         self,
@@ -462,7 +462,7 @@ def _signal(pid: int, number: int) -> None:
         return
 
 
-# All of it together.
+# Lineage: finds the processes of each task by all of the above.
 
 _AT_ANY_TIME = 1 << 62
 
@@ -500,7 +500,7 @@ class Lineage:
         self._condemned: set[int] = set()
         """Tasks that were ended as a whole and could not be said to be gone."""
 
-    # Marks
+    # Marks.
 
     def mark(self, number: int, value: bytes) -> None:
         """Put the marks of a task on whatever is started from now on."""
@@ -516,7 +516,7 @@ class Lineage:
         self._marks.remove(number, value)
         self._slack.remove(number)
 
-    # Orphans
+    # Orphans.
 
     def release(self, task: Task) -> None:
         """Before it is forgotten: what is there now may be a daemon it wanted."""
@@ -538,7 +538,7 @@ class Lineage:
             lambda orphan: must_end(orphan.suspects, fates), self._leaders, reap
         )
 
-    # Looking
+    # Looking.
 
     def look(self, ending: set[int], unheard: set[int]) -> Seen:
         """``ending``: tasks that are being ended as a whole; ``unheard``: while that is not heard.
