@@ -61,9 +61,13 @@ bench: $(READY) ## Measure against the limits (ONLY=name for one script)
 docs: $(READY) ## Write again the pages that are generated from code
 	@for tool in $(GENERATORS); do $(BIN)/python -m tools.$$tool || exit 1; done
 
-lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
+lock: ## Resolve the dependencies again into constraints.txt and requirements.lock (needs uv)
 	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \
 	  --python-version 3.11 --extra dev --group setup pyproject.toml -o constraints.txt
+	@# What users install, for every platform; pip refuses hashes beside a checkout, so constraints have none.
+	@uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11 --extra postgres --extra redis --extra gateway -c constraints.txt \
+	  pyproject.toml -o requirements.lock
 
 clean: ## Remove the environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist

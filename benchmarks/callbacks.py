@@ -20,7 +20,7 @@ from benchmarks.figures import Figure, typical
 from benchmarks.workload import created, three_steps
 from tenure.model.errors import TenureError
 from tenure.model.outbox import GiveUp, Settlement
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState
 from tenure.model.update import NewRun

@@ -257,6 +257,33 @@ def test_targets_of_callbacks_are_tables(home: Path) -> None:
     assert shown_value(found, "callbacks") == "2 in all"
 
 
+def test_origins_of_secrets(home: Path) -> None:
+    here(home, '[hooks.SHOP]\norigins = ["https://shop.example", "http://[::1]:80/"]')
+    in_file = load(home).hooks
+    words = "SHOP=https://SHOP.example SHOP=http://[::1] TENURE_HOOK_OPS=https://a.b"
+    found = load(home, TENURE_HOOKS=words)
+    assert in_file == {"TENURE_HOOK_SHOP": ("https://shop.example:443", "http://[::1]:80")}
+    assert found.hooks == in_file | {"TENURE_HOOK_OPS": ("https://a.b:443",)}
+    assert shown_value(found, "hooks") == "2 in all"
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("[hooks]\nSHOP = []", "are tables: [hooks.NAME] with origins"),
+        ("[hooks.SHOP]\norigin = []", "are tables: [hooks.NAME] with origins"),
+        ("[hooks.shop]\norigins = []", "'shop' must be A-Z, 0-9 or _"),
+        ('[hooks.SHOP]\norigins = "https://a.b"', "SHOP: origins must be a list"),
+        ('[hooks.SHOP]\norigins = ["a.b"]', "SHOP: origins must be a list"),
+        ('[hooks.SHOP]\norigins = ["https://a.b/path"]', "SHOP: origins must be a list"),
+        ('[hooks.SHOP]\norigins = ["https://me@a.b"]', "SHOP: origins must be a list"),
+    ],
+)
+def test_what_is_no_origin_is_refused(home: Path, table: str, problem: str) -> None:
+    here(home, table)
+    assert f"hooks: {problem}" in problems(home)
+
+
 def test_targets_of_the_working_directory_take_the_place_of_the_users(home: Path) -> None:
     users(home, '[[callbacks]]\nurl = "https://mine.example.com/"')
     assert len(load(home).callbacks) == 1

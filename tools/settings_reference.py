@@ -37,12 +37,16 @@ retention = "30d"
 [[callbacks]]
 url = "https://hooks.example/tenure"
 secret_env = "TENURE_HOOK_DEPLOY"
+
+[hooks.SHOP]
+origins = ["https://shop.example"]
 ```
 """
 STORE = "`sqlite:///~/.local/share/tenure/runs.db`"
 TAIL = """
 Secrets are no settings. Their values are in the environment: `TENURE_SECRET_NAME` of the process
 that executes, `TENURE_HOOK_NAME` of the process that sends callbacks, `TENURE_TOKEN` for a gateway.
+What these may sign for is one: [`hooks`](../guides/callbacks.md#what-a-secret-may-sign-for).
 
 ## Rules
 

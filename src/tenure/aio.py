@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from tenure.model.errors import StoreUnavailable
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 
 _CANCEL_INTERVALS_S = (0.1, 0.005)
 """Between repeated cancellations, in turns. If every call in a loop swallows one cancellation, a

@@ -94,6 +94,7 @@ class Assembly:
             raise InvalidOptions(wrong)
         self.tracking = tracking
         self.callbacks = callbacks
+        self.signing = callbacks.signing()
         self.timing = timing or Timing()
         self.around = Surroundings(
             transport=transport or default_transport(local_tasks),
@@ -202,7 +203,9 @@ class Assembly:
         if self.tracking:
             warn_unless_durable(store)
             sending = self.callbacks
-            sender = default_sender(sending.timeout, sending.allow_private, sending.targets)
+            sender = default_sender(
+                sending.timeout, sending.allow_private, self.signing, sending.targets
+            )
             callbacks = Callbacks(store, sender, sending, new_update_id, self._notifier)
         transport = self.around.transport
         return Session(

@@ -27,6 +27,7 @@ from tenure.ports.execution import Action, LocalTasks, Transport
 from tenure.ports.store import RunStateStore
 from tenure.stores.place import absolute
 from tenure.wire.addresses import shown_address
+from tenure.workflow.callbacks import Signing
 from tenure.workflow.spec import CallbackSpec
 
 if TYPE_CHECKING:
@@ -334,16 +335,20 @@ class _HttpOnDemand:
 
 
 def default_sender(
-    timeout: float, allow_private: bool, own: Sequence[CallbackSpec | CallbackTarget] = ()
+    timeout: float,
+    allow_private: bool,
+    signing: Signing,
+    own: Sequence[CallbackSpec | CallbackTarget] = (),
 ) -> CallbackSender:
     """Callbacks by HTTP. ``timeout``: seconds for one attempt. ``own``: targets of this process's
     settings, which may have private addresses."""
-    return _HttpOnDemand(partial(http_sender, timeout, allow_private, own))
+    return _HttpOnDemand(partial(http_sender, timeout, allow_private, signing, own))
 
 
 def http_sender(
     timeout: float,
     allow_private: bool,
+    signing: Signing,
     own: Sequence[CallbackSpec | CallbackTarget] = (),
     trace: Trace | None = None,
 ) -> CallbackSender:
@@ -354,7 +359,7 @@ def http_sender(
         connect_timeout=min(timeout, HttpSettings().connect_timeout),
         allow_private=allow_private,
     )
-    return HttpSender(settings, own=own, trace=trace)
+    return HttpSender(settings, signing=signing, own=own, trace=trace)
 
 
 def default_transport(tasks: LocalTasks = LocalTasks()) -> Transport:

@@ -78,6 +78,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`plain` or `json`: one JSON object per line on stderr."""
     callbacks: tuple[CallbackSpec, ...] = ()
     """Callback targets for every run: `[[callbacks]]` tables in the file."""
+    hooks: dict[str, tuple[str, ...]] = {}
+    """Which origins each secret signs callbacks for: `[hooks.NAME]` tables with `origins` for
+    `TENURE_HOOK_NAME`; in the environment `NAME=ORIGIN`, separated by spaces."""
     callback_attempts: int = 8
     """Attempts in all, before a callback becomes a dead letter."""
     callback_delay: float = 5.0
@@ -338,6 +341,18 @@ def _targets(value: object) -> tuple[CallbackSpec, ...]:
     return read_targets(value)
 
 
+def _hooks(value: object) -> dict[str, tuple[str, ...]]:
+    from tenure.workflow.callbacks import read_hooks  # imported only if needed
+
+    if isinstance(value, str):
+        pairs = [each.partition("=") for each in value.split()]
+        return read_hooks({name: [to for key, _, to in pairs if key == name] for name, *_ in pairs})
+    tables: dict[str, Any] = value if isinstance(value, dict) else {"": value}
+    if not all(isinstance(each, dict) and each.keys() == {"origins"} for each in tables.values()):
+        raise ValueError('are tables: [hooks.NAME] with origins = ["https://…"], and nothing else')
+    return read_hooks({name: table["origins"] for name, table in tables.items()})
+
+
 def _word(value: object) -> str:
     if not isinstance(value, str) or any(map(str.isspace, value)):
         raise ValueError(f"must be a name, not {kind(value)}")
@@ -378,6 +393,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "gateway_run_tasks": _whole(1, 10_000_000),
     "log_format": _one_of("plain", JSON_LOGS),
     "callbacks": _targets,
+    "hooks": _hooks,
     "callback_attempts": _whole(1, MOST_ATTEMPTS),
     "callback_delay": _up_to(LONGEST_DELAY_S, _duration),
     "callback_backoff": _factor,
@@ -407,7 +423,7 @@ def shown_value(settings: Settings, name: str) -> str:
         return str(value).lower()
     if isinstance(value, tuple) and READERS[name] is _names:
         return ", ".join(value) or "none"
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | dict):
         return f"{len(value)} in all" if value else "none"
     if value == "":
         return "none"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.gateway.auth import is_loopback
-from tenure.gateway.calls import GatewayState, Library, Limits, StoreWatch
+from tenure.gateway.calls import GatewayState, Limits, ParsedWorkflows, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.problems import NotSafe
@@ -45,7 +45,7 @@ class GatewayProcess:
         self._meters = meters or Meters()
         self._limits = limits
         self._no_token = no_token
-        self._library: Library[WorkflowFile] = Library(read_workflow)
+        self._library: ParsedWorkflows[WorkflowFile] = ParsedWorkflows(read_workflow)
         self._runner = runner
 
     @asynccontextmanager

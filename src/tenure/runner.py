@@ -38,15 +38,16 @@ from tenure.runtime.prepare import (
     secret_values,
 )
 from tenure.runtime.recipe import decode_definition, digest_of
-from tenure.runtime.recovery import EndedRuns
+from tenure.runtime.reconciler import EndedRuns
 from tenure.runtime.retry import RetryOptions, definition_of_retry
 from tenure.runtime.run import Work, check_takeable, hint_at, stored_run, stored_work, submit
 from tenure.runtime.session import Session
 from tenure.system import (
-    new_run_id,
     new_update_id,
     presence,
+    run_id_or_new,
 )
+from tenure.workflow.callbacks import Signing
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile
 
@@ -108,6 +109,11 @@ class Runner:
         """The id of this runner in the records of its runs."""
         return self._parts.identity.owner_id
 
+    @property
+    def signing(self) -> Signing:
+        """Which callbacks this runner signs."""
+        return self._parts.signing
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -139,6 +145,7 @@ class Runner:
         """
         ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=True)
+        self.signing.trust(planned.callbacks)
         waits = planned.status is RunStatus.QUEUED
         pack = await packed(ready, options.vars, options.files, waits=waits)
         if waits:
@@ -192,7 +199,7 @@ class Runner:
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
         ready = self._parts.ready.stored(file, definition)
-        new_id = options.run_id or new_run_id()
+        new_id = run_id_or_new(options.run_id)
         planned = planned_retry(stored.snapshot, new_id, ready, options.approved_by)
         text = definition.encode()
         if planned.status is RunStatus.QUEUED:
@@ -253,7 +260,7 @@ class Runner:
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
         ready = self._parts.ready.stored(file, definition)
-        new_id = options.run_id or new_run_id()
+        new_id = run_id_or_new(options.run_id)
         planned = queued_retry(stored.snapshot, new_id, ready, options.approved_by)
         session = await self._waiting_room(ready, options.store)
         await self._submit(session, ready, planned, definition.encode(), options, update_id)
@@ -333,7 +340,7 @@ class Runner:
     # How it is put together.
 
     def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:
-        run_id = options.run_id or new_run_id()
+        run_id = run_id_or_new(options.run_id)
         return planned_run(
             run_id,
             ready,

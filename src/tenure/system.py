@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.model.ids import RunIds
+from tenure.model.ids import RunIds, check_run_id
 from tenure.ports.environment import BootTime
 from tenure.ports.leases import Presence
 
@@ -213,6 +213,12 @@ def new_run_id() -> str:
     """A ULID, greater than all earlier ones of this process."""
     with _run_ids_lock:
         return _run_ids.next()
+
+
+def run_id_or_new(given: str | None) -> str:
+    """The caller's own id, or a new one. ``InvalidRunId``, also for an empty text: a script whose
+    variable is unset must not start a run that it cannot find again."""
+    return new_run_id() if given is None else check_run_id(given)
 
 
 def new_update_id() -> str:

@@ -53,14 +53,14 @@ async def test_arguments_become_a_command(name: str, case: dict[str, Any], tmp_p
             action.build(task)
         assert case["refused"] in str(refused.value)
         with pytest.raises(InvalidArguments):
-            await action.check(task, UnreachableTransport())
+            await action.check(task, LocalTransport())
         return
     expected = dict(case["command"])
     stdin = expected.pop("stdin", "").encode()
     assert action.build(task) == Command(
         **{**expected, "argv": tuple(expected["argv"]), "stdin": stdin}
     )
-    check = await action.check(task, UnreachableTransport())
+    check = await action.check(task, LocalTransport())
     assert (check.changed, check.summary) == (None, case["check"])
 
 

@@ -66,10 +66,10 @@ MEASURED: dict[str, Callable[[Path], int]] = {
 }
 BUDGETS = {
     "files in src": 272,
-    "lines in src": 67_400,
+    "lines in src": 67_800,
     "lines in src/tenure/testing": 10_450,
     "lines of the longest file": 900,
-    "lines in tests": 55_500,
+    "lines in tests": 56_200,
     "modules imported by `tenure run` of one echo": 136,
     "modules named by a gerund": 7,
     "who, whoever, nobody, somebody": 7,

@@ -18,6 +18,7 @@ from tenure.model import errors
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+EXTRAS = ("postgres", "redis", "gateway")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -63,6 +64,37 @@ def test_what_builds_and_sets_up_a_checkout_is_pinned_too() -> None:
     assert {re.split(r"[<>=!~;\[ ]", each)[0] for each in setup} <= pinned
 
 
+def for_users() -> list[str]:
+    """What the package and those of its extras that users install depend on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    return [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
+
+
+def test_what_users_install_is_locked_with_hashes_and_names_no_registry() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    entry = re.compile(
+        r"([a-z0-9-]+)(==[^\s;]+)( ; [^\\\n]+)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    )
+    assert entry.sub("", text) == "", "only versions and hashes: no index, no address, no comment"
+    locked = {found[1]: found[1] + found[2] for found in entry.finditer(text)}
+    needed = {re.split(r"[<>=!~;\[ ]", each)[0] for each in for_users()}
+    assert needed | {"psycopg-binary", "psycopg-pool"} <= set(locked)
+    pinned = set((ROOT / "constraints.txt").read_text().split())
+    assert set(locked.values()) <= pinned, "the versions that the tests run with"
+
+
+def test_no_dependency_is_of_a_version_that_promises_nothing() -> None:
+    assert [each for each in for_users() if re.search(r">=0\.0\b", each)] == []
+
+
+def test_a_dependency_that_may_break_with_each_minor_version_is_bounded() -> None:
+    early = [each for each in for_users() if re.search(r">=0\.", each)]
+    assert early
+    bounds = {each: re.sub(r".*>=0\.(\d+).*", r"\1", each) for each in early}
+    assert [each for each in early if not each.endswith(f",<0.{int(bounds[each]) + 1}")] == []
+
+
 def test_all_that_is_installed_is_installed_as_pinned() -> None:
     """Nor are versions anywhere else, where `make lock` would not find them."""
     makefile = (ROOT / "Makefile").read_text()
@@ -79,7 +111,7 @@ def test_all_that_is_installed_is_installed_as_pinned() -> None:
 
 def test_no_file_that_installs_names_a_registry() -> None:
     address = re.compile(r"--(extra-)?index-url[= ]+\S|--find-links|--trusted-host|\b\w+://\S+")
-    for name in ("pyproject.toml", "Makefile", "constraints.txt", ".ci/run"):
+    for name in ("pyproject.toml", "Makefile", "constraints.txt", "requirements.lock", ".ci/run"):
         text = (ROOT / name).read_text()
         assert [found.group() for found in address.finditer(text)] == [], name
 

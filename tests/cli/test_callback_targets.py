@@ -29,7 +29,7 @@ def test_an_address_on_the_command_line_is_told_of_the_run(cli: Cli, hook: Hook)
     other = hook.url + "/other"
     answer = cli.call("run", cli.workflow(GREET), "--callback", hook.url, "--callback", other)
     assert answer.code == 0
-    assert sorted(hook.types) == ["run.running", "run.running", "run.success", "run.success"]
+    assert sorted(hook.types) == sorted(["run.queued", "run.running", "run.success"] * 2)
     assert "callback" not in answer.err  # all went well: not a word
 
 
@@ -94,7 +94,7 @@ def test_reconcile_tells_of_the_runs_it_ends(cli: Cli, hook: Hook) -> None:
     run.kill()
     run.wait()
     assert cli.call("reconcile").code == 0
-    assert hook.types == ["run.running", "run.interrupted"]
+    assert hook.types == ["run.queued", "run.running", "run.interrupted"]
     assert hook.received[-1].said["error"]["kind"] == "interrupted"
 
 
@@ -138,15 +138,15 @@ def test_the_end_of_a_run_says_what_was_given_up(cli: Cli, hook: Hook) -> None:
         answer = cli.call("run", cli.workflow(hook.workflow()), *style)
         assert answer.code == 0
         last = answer.err.splitlines()[-1]
-        assert last.startswith("2 callbacks could not be delivered; tenure callbacks list --run ")
+        assert last.startswith("3 callbacks could not be delivered; tenure callbacks list --run ")
         listed = cli.call("callbacks", "list", "--run", last.split()[-1], "--json")
-        assert len(listed.json["callbacks"]) == 2
+        assert len(listed.json["callbacks"]) == 3
 
 
 def test_a_store_without_outbox_sends_what_it_can(cli: Cli, hook: Hook) -> None:
     store = ("--store", f"file://{cli.home}/runs")
     answer = cli.call("run", cli.workflow(hook.workflow()), *store)
-    assert hook.types == ["run.running", "run.success"]
+    assert hook.types == ["run.queued", "run.running", "run.success"]
     assert answer.err == ""
     hook.status = 400
     answer = cli.call("run", cli.workflow(hook.workflow()), *store, "--run-id", "run-00002")
@@ -171,7 +171,7 @@ def test_a_signal_ends_the_wait_for_callbacks_and_not_the_run(
         ended = finish(run)
     assert ended.code == 0
     assert "✓ success" in ended.out
-    assert ended.err.startswith("2 callbacks wait in the outbox")
+    assert ended.err.startswith("3 callbacks wait in the outbox")
     listed = cli.call("callbacks", "list", "--json").json["callbacks"]
     assert listed[-1]["last_error"] == "stopped while sending; the target may have got it"
 
@@ -194,3 +194,35 @@ def test_doctor_shows_the_targets_of_the_settings_without_their_secrets(
     assert facts.json["store"]["outbox"] is True
     for secret in ("opensesame", "swordfish"):
         assert secret not in shown.out + facts.out
+
+
+# -- what is signed for which receiver -------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_worker_signs_for_listed_origins_only(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Submitters choose secret and URL: without a list they could have anything signed."""
+    file = cli.workflow(hook.workflow(secret_env="TENURE_HOOK_SHOP"))
+    monkeypatch.setenv("TENURE_HOOKS", "SHOP=https://shop.example")
+    cli.start("worker")
+    refused = cli.call("submit", file, "--wait", "--json")
+    assert refused.code == 0, refused.err
+    shown = cli.call("status", "latest", "--json").json["callback_error"]
+    assert "TENURE_HOOK_SHOP may not sign for http://127.0.0.1" in shown["error"]
+    assert "[hooks.SHOP]" in shown["error"]
+    again = cli.call("callbacks", "redeliver", "--dead", "--run", "latest")
+    assert again.code != 0  # the list holds for what an operator's run wants sent again, too
+    assert hook.received == []
+    monkeypatch.setenv("TENURE_HOOKS", f"SHOP=http://127.0.0.1:{hook.port}")
+    again = cli.call("callbacks", "redeliver", "--dead", "--run", "latest")
+    assert again.code == 0, again.out
+    assert all("webhook-signature" in each.headers for each in hook.received)
+    assert hook.received
+
+
+def test_run_signs_for_its_own_workflow_without_a_list(cli: Cli, hook: Hook) -> None:
+    cli.call("run", cli.workflow(hook.workflow(secret_env="TENURE_HOOK_SHOP")), "-q")
+    assert all("webhook-signature" in each.headers for each in hook.received)
+    assert hook.types[-1] == "run.success"

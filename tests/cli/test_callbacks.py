@@ -44,8 +44,10 @@ def test_list_shows_the_newest_first_with_how_each_stands(
     assert [(each["run_id"], each["type"], each["state"]) for each in found] == [
         ("run-00002", "run.success", "dead"),
         ("run-00002", "run.running", "dead"),
+        ("run-00002", "run.queued", "dead"),
         ("run-00001", "run.success", "delivered"),
         ("run-00001", "run.running", "delivered"),
+        ("run-00001", "run.queued", "delivered"),
     ]
     assert found[0]["last_error"] == "answered 400"
     assert found[0]["attempts"] == 1
@@ -53,8 +55,8 @@ def test_list_shows_the_newest_first_with_how_each_stands(
     lines = [line.split() for line in shown.splitlines()]
     assert lines[0] == ["ID", "STATE", "EVENT", "TRIED", "WHEN", "RUN", "TO"]
     assert lines[1][:5] == [found[0]["id"], "✗", "dead", "run.success", "1"]
-    assert lines[3][:5] == [found[2]["id"], "✓", "delivered", "run.success", "1"]
-    assert lines[3][-2:] == ["run-00001", hook.url]
+    assert lines[4][:5] == [found[3]["id"], "✓", "delivered", "run.success", "1"]
+    assert lines[4][-2:] == ["run-00001", hook.url]
 
 
 @pytest.mark.slow
@@ -78,11 +80,11 @@ def test_one_that_waits_says_when_it_is_tried_again(
     monkeypatch.setenv("TENURE_CALLBACK_DELAY", "1h")
     hook.status = 503
     run(cli, hook)
-    newest, oldest = callbacks(cli, "--state", "waiting")
+    newest, _, oldest = callbacks(cli, "--state", "waiting")
     assert (newest["attempts"], oldest["attempts"]) == (0, 1)
     assert oldest["due_at"] > newest["due_at"]
     shown = cli.call("callbacks", "list").out.splitlines()
-    assert re.search(r" in (4[789]m|5\dm|1h) ", shown[2])  # chance takes up to a fifth away
+    assert re.search(r" in (4[789]m|5\dm|1h) ", shown[3])  # chance takes up to a fifth away
     assert " due " in shown[1]
 
 
@@ -146,7 +148,10 @@ def test_nothing_secret_is_shown_anywhere(cli: Cli, hook: Hook) -> None:
 
 
 @pytest.mark.slow
-def test_a_dead_letter_is_sent_again_under_its_id_and_marked(cli: Cli, hook: Hook) -> None:
+def test_a_dead_letter_is_sent_again_under_its_id_and_marked(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_HOOKS", f"SHOP={hook.url.removesuffix('/hook')}")
     hook.status = 400
     run(cli, hook, secret_env="TENURE_HOOK_SHOP")
     first = hook.received[0]
@@ -154,9 +159,9 @@ def test_a_dead_letter_is_sent_again_under_its_id_and_marked(cli: Cli, hook: Hoo
     hook.status = 204
     again = cli.call("callbacks", "redeliver", "--dead", "--run", "latest")
     assert again.code == 0
-    assert f"✓ delivered  {first.id}  run.running to {hook.url}" in again.out
+    assert f"✓ delivered  {first.id}  run.queued to {hook.url}" in again.out
     assert again.err == ""
-    second = hook.received[2]
+    second = hook.received[3]
     assert (second.id, second.body) == (first.id, first.body)
     assert "tenure-redelivery" not in first.headers
     assert second.headers["tenure-redelivery"] == "true"
@@ -211,8 +216,8 @@ def test_nothing_is_sent_if_one_of_them_is_unknown(cli: Cli, hook: Hook) -> None
     run(cli, hook)
     refused = cli.call("callbacks", "redeliver", hook.received[0].id, "nonsense")
     assert refused.code == 5
-    assert len(hook.received) == 2
-    assert len(callbacks(cli, "--state", "dead")) == 2
+    assert len(hook.received) == 3
+    assert len(callbacks(cli, "--state", "dead")) == 3
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def test_a_group_explains_itself_too(cli: Cli) -> None:
         (["list", "--since", "yesterday"], "neither a duration"),
         (["annotate", "latest", "novalue"], "neither name=text nor name:=JSON"),
         (["store", "prune"], "Missing option"),
-        (["store", "prune", "--older-than", "30"], "has no unit: write 30s"),
+        (["store", "prune", "--older-than", "30"], "has no unit: 30d are days"),
         (["run", "x.yaml", "--timeout", "soon"], "not a duration"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

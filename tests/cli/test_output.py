@@ -177,3 +177,44 @@ def test_a_gigabyte_of_output_takes_little_memory(cli: Cli) -> None:
     kept = cli.process("logs", "latest", "flood", "--raw").out
     assert 10 * 1024 * 1024 < len(kept) < 11 * 1024 * 1024
     assert kept.endswith("more bytes were dropped here]\n")
+
+
+SIX_HOSTS = """
+version: v1
+name: chatty
+inventory:
+  hosts: {a: {address: local}, b: {address: local}, c: {address: local}, d: {address: local},
+          e: {address: local}, f: {address: local}}
+steps:
+  - {name: much, action: cmd.run, args: {cmd: "seq 3000; echo a word >&2"}}
+  - name: again
+    targets: [a]
+    action: cmd.run
+    loop: [x, y]
+    retries: 1
+    args: {cmd: 'echo "$item $TENURE_TASK_ID"; test "${TENURE_TASK_ID##*:}" = 2'}
+"""
+
+
+def printed(text: str) -> list[str]:
+    """Lines of output, behind step and host; streams of one host come in any order."""
+    return sorted(line.partition("  ")[2] for line in text.splitlines() if " | " in line)
+
+
+def test_watch_shows_all_output_of_a_run_that_ended_long_ago(cli: Cli) -> None:
+    ran = cli.call("run", cli.workflow(SIX_HOSTS), "--run-id", "chatty-run")
+    watched = cli.call("watch", "chatty-run")
+    assert (ran.code, watched.code) == (0, 0)
+    assert len(printed(ran.out)) == 6 * 3001 + 4
+    assert printed(watched.out) == printed(ran.out)
+    last_output = max(n for n, line in enumerate(watched.out.splitlines()) if " | " in line)
+    assert "run success" in watched.out.splitlines()[last_output + 1 :][-2]
+
+
+def test_submit_that_waits_shows_all_output_of_a_run_that_ends_quickly(cli: Cli) -> None:
+    worker = cli.start("worker")
+    answer = cli.process("submit", cli.workflow(SIX_HOSTS), "--wait")
+    worker.terminate()
+    worker.communicate()
+    assert answer.code == 0
+    assert len(printed(answer.out)) == 6 * 3001 + 4

@@ -195,3 +195,16 @@ def test_what_else_is_said_of_a_step_is_masked(cli: Cli) -> None:
         "loop": ["${{ token }}"],
     }
     assert "***" in masked_plan(cli, loops)
+
+
+def test_hosts_that_cannot_be_reached_are_said_to_be_unreachable(cli: Cli) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: far\n"
+        "inventory:\n  hosts: {a: {address: local}, b: {address: web1.example.com}}\n"
+        "steps:\n  - {name: one, action: cmd.run, args: {cmd: 'true'}}\n"
+        "  - {name: two, action: script.shell, args: {script: 'true'}}\n"
+    )
+    steps = cli.call("plan", flow, "--json").json["steps"]
+    decided = [[(task["host"], task["decision"]) for task in step["tasks"]] for step in steps]
+    assert decided == [[("a", "run"), ("b", "unreachable")]] * 2
+    assert "unreachable  b" in cli.call("plan", flow).out

@@ -146,8 +146,9 @@ def test_without_tracking_a_signal_cancels_too(cli: Cli, arguments: tuple[str, .
 def test_a_killed_run_is_marked_by_the_next_command_that_writes(cli: Cli) -> None:
     run = started(cli, "--run-id", "killed-run")
     kill(run)
-    assert "owner gone" in cli.call("list").out
+    assert "! interrupted (owner gone)" in cli.call("list").out
     status = cli.call("status", "killed-run")
+    assert status.out.startswith("! interrupted (owner gone)  wait")
     assert "is gone; the next reconcile marks it interrupted" in status.out
     assert cli.call("status", "killed-run", "--json").json["status"] == "running"
     other = cli.call("run", cli.workflow(GREET, "other.yaml"), "-q")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_status_shows_steps_and_what_went_wrong(history: Cli) -> None:
     assert head.startswith("✗ failed  break  in ")
     assert "  run       break-run" in lines
     assert any(line.startswith("  ✗ fragile    1 ok · 1 failed") for line in lines)
-    assert "  – never      skipped" in lines
+    assert "  – never      not started" in lines
     assert "    b  exit 1: it broke" in lines
     assert "  all of its output: tenure logs break-run fragile b" in lines
 
@@ -220,3 +221,18 @@ def test_a_store_without_output_shows_what_the_record_has(cli: Cli) -> None:
     assert shown.code == 0
     assert shown.out == "a | hello world from a\nb | hello world from b\n"
     assert "keeps no full output" in shown.err
+
+
+def test_a_printed_command_reaches_the_store_that_was_named(cli: Cli) -> None:
+    store = ("--store", f"sqlite:///{cli.home}/else where.db")
+    failed = cli.call("run", cli.workflow(BREAK), *store)
+    (logs, retry) = [
+        line.partition(": tenure ")[2] for line in failed.out.splitlines() if ": tenure " in line
+    ]
+    assert "it broke" in cli.call(*shlex.split(logs)).out
+    assert cli.call(*shlex.split(retry)).code == 1
+    queued = cli.call("submit", cli.workflow(GREET), *store)
+    assert f"tenure worker --store '{store[1]}'" in queued.err
+    unknown = cli.call("status", "no-such-run", *store)
+    assert f"`tenure list --store '{store[1]}'`" in unknown.err
+    assert "--store" not in cli.call("run", cli.workflow(BREAK)).out

@@ -37,7 +37,7 @@ def test_json_is_one_line_per_event_and_the_final_record(cli: Cli) -> None:
     done = cli.call("run", cli.workflow(BREAK), "--json", "--run-id", "my-run-01")
     assert done.code == 1
     *events, record = done.json_lines
-    assert [event["type"] for event in events][:2] == ["run.running", "step.running"]
+    assert [event["type"] for event in events][:3] == ["run.queued", "run.running", "step.running"]
     assert events[-1]["type"] == "run.failed"
     positions = [(event["version"], event["seq"]) for event in events]
     assert positions == sorted(positions)
@@ -311,3 +311,11 @@ def test_a_secret_in_another_variable_or_a_label_is_refused_and_kept_nowhere(
     assert cli.call("status", "my-run-01").code == 5
     kept = [path for path in cli.home.rglob("*") if path.is_file() and path != more]
     assert [path for path in kept if PLANTED.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("verb", ["run", "submit"])
+def test_an_empty_run_id_is_refused_and_nothing_is_executed(cli: Cli, verb: str) -> None:
+    refused = cli.call(verb, cli.workflow(GREET), "--run-id", "")
+    assert refused.code == 2
+    assert "run_id '' is not allowed" in refused.err
+    assert cli.call("list", "--json").json["runs"] == []

@@ -9,6 +9,7 @@ import pytest
 import tenure
 from tests.cli.conftest import Cli, read_until
 from tests.cli.flows import GREET, WAIT
+from tests.cli.terminal import Terminal
 
 RUN = "01JCQ5T4Y9K3V8M2N6P7R1S0WX"
 LOOKING = [
@@ -212,6 +213,35 @@ def test_prune_removes_what_ended_long_ago(cli: Cli) -> None:
 
 
 @pytest.mark.slow
+def test_prune_says_what_it_would_remove_and_wants_a_unit(cli: Cli) -> None:
+    cli.call("run", cli.workflow(GREET), "-q", "--run-id", "a-finished-run")
+    for no_unit in ("0", "30"):
+        refused = cli.call("store", "prune", "--older-than", no_unit)
+        assert refused.code == 2
+        assert f"'{no_unit}' has no unit: {no_unit}d are days" in refused.err
+    dry = cli.call("store", "prune", "--older-than", "0s", "--dry-run")
+    assert dry.out.startswith("would remove 1 run of ~/.local/share/tenure/runs.db that ended ")
+    as_json = cli.call("store", "prune", "--older-than", "0s", "--dry-run", "--json").json
+    assert as_json == {"removed": 0, "would_remove": 1, "older_than": 0}
+    assert (
+        "would remove no run" in cli.call("store", "prune", "--older-than", "1d", "--dry-run").out
+    )
+    assert len(cli.call("list", "--json").json["runs"]) == 1
+    done = cli.call("store", "prune", "--older-than", "0s")  # no terminal: there is no one to ask
+    assert (done.out, done.err.startswith("would remove 1 run")) == ("1 run removed\n", True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "left"), [("n\n", 1), ("y\n", 0)])
+def test_on_a_terminal_prune_asks(cli: Cli, answer: str, left: int) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
+    with Terminal("store", "prune", "--older-than", "0s") as terminal:
+        assert "would remove 1 run" in terminal.read_until("Remove them? [y/N]")
+        terminal.press(answer)
+        assert terminal.finish() == 0
+    assert len(cli.call("list", "--json").json["runs"]) == left
+
+
 def test_prune_keeps_its_budget(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_PRUNE_RATE", "4")
     for _ in range(3):

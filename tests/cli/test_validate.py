@@ -138,3 +138,53 @@ def test_the_schema_knows_the_actions(cli: Cli) -> None:
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert "args of cmd.run" in schema["$defs"]
     assert cli.call("schema").json == schema
+
+
+COPIES = """
+version: v1
+name: copies
+steps:
+  - {name: first, action: cmd.run, args: {cmd: "echo begun"}}
+  - {name: copy, action: file.copy, args: {src: conf/site.conf, dest: out.conf}}
+"""
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "run", "submit"])
+def test_a_file_that_is_missing_is_found_before_the_first_step(cli: Cli, verb: str) -> None:
+    flow = cli.workflow(COPIES)
+    refused = cli.call(verb, flow)
+    assert refused.code == 2
+    said = "steps[1].args.src: conf/site.conf cannot be read: No such file or directory"
+    assert said in refused.out + refused.err
+    assert "begun" not in refused.out
+    assert cli.call("list", "--json").json["runs"] == []
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "run", "submit"])
+def test_a_file_in_the_working_directory_is_used_as_older_runners_did(cli: Cli, verb: str) -> None:
+    (cli.folder / "flows").mkdir()
+    flow = cli.workflow(COPIES.replace("out.conf", f"{cli.folder}/out.conf"), "flows/flow.yaml")
+    (cli.folder / "conf").mkdir()
+    (cli.folder / "conf" / "site.conf").write_text("found\n")
+    done = cli.call(verb, flow)
+    assert done.code == 0
+    assert "notice: steps[1].args.src: conf/site.conf is not beside the workflow" in done.err
+    if verb == "run":
+        assert (cli.folder / "out.conf").read_text() == "found\n"
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "run", "submit"])
+def test_a_name_close_to_a_declared_one_is_refused_and_another_is_worth_a_notice(
+    cli: Cli, verb: str
+) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: demo\nvars: {release: '1'}\nsteps:\n"
+        "  - {name: a, action: cmd.run, args: {cmd: 'echo $USED of ${release}'}}\n"
+    )
+    refused = cli.call(verb, flow, "--var", "relase=2")
+    assert refused.code == 2
+    assert "'relase'; did you mean 'release'?" in refused.out + refused.err
+    done = cli.call(verb, flow, "--var", "release=2", "--var", "USED=x", "--var", "MY_OWN=1")
+    assert done.code == 0
+    (notice,) = [line for line in done.err.splitlines() if line.startswith("notice: ")]
+    assert notice.startswith("notice: --var MY_OWN: the workflow does not mention it")

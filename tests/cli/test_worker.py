@@ -81,7 +81,7 @@ def test_a_gateway_that_does_not_answer_is_an_error_as_a_database_is(cli: Cli) -
     assert (refused.code, refused.out) == (6, "")
     assert refused.err.startswith("Error: http://127.0.0.1:1 did not answer: ")
     assert "serving" not in refused.err
-    assert "`tenure doctor` looks closer" in refused.err
+    assert "`tenure doctor --store http://127.0.0.1:1` looks closer" in refused.err
 
 
 def test_waiting_for_it_shows_it_as_run_would(cli: Cli, worker: subprocess.Popen[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import aiohttp
 import pytest
 
 import tenure
@@ -105,3 +108,42 @@ async def test_what_is_wrong_comes_as_the_library_says_it() -> None:
         with pytest.raises(OutputNotFound, match="steps are 0 to 0"):
             await gateway.read_output(run.run_id, 7, "local")
     await runner.close()
+
+
+async def test_one_client_serves_several_event_loops() -> None:
+    kept = InMemoryStore()
+    async with GatewayProcess(kept, tenure.Runner(kept), no_token=True).open(
+        "127.0.0.1", 0
+    ) as address:
+        gateway = Gateway(address)
+
+        def asked(run_id: str) -> str:
+            async def twice() -> str:
+                await gateway.get_run(run_id)
+                return (await gateway.get_run(run_id)).run_id
+
+            return asyncio.run(twice())
+
+        submitted = await gateway.submit(WORKFLOW)
+        for _ in range(2):  # at once, and one after the other
+            asking = [asyncio.to_thread(asked, submitted.run_id) for _ in range(2)]
+            assert set(await asyncio.gather(*asking)) == {submitted.run_id}
+        assert (await gateway.get_run(submitted.run_id)).run_id == submitted.run_id
+        await gateway.close()
+
+
+async def test_statuses_may_be_written_in_any_letter_case() -> None:
+    kept = InMemoryStore()
+    async with (
+        GatewayProcess(kept, tenure.Runner(kept), no_token=True).open("127.0.0.1", 0) as address,
+        Gateway(address) as gateway,
+        aiohttp.ClientSession() as plain,
+    ):
+        queued = await gateway.submit(WORKFLOW)
+        where = tenure.RunFilter(statuses=frozenset({"QUEUED"}))  # type: ignore[arg-type]
+        assert [each.run_id for each in (await gateway.list_runs(where)).items] == [queued.run_id]
+        assert [each.run_id for each in (await kept.list_runs(where)).items] == [queued.run_id]
+        async with plain.get(f"{address}/v1/runs?status=Queued&status=FAILED") as answer:
+            assert [each["run_id"] for each in (await answer.json())["runs"]] == [queued.run_id]
+        async with plain.get(f"{address}/v1/callbacks?state=DEAD") as answer:
+            assert answer.status == 200

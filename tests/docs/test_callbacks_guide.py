@@ -64,6 +64,7 @@ class Listening:
                 "PATH": os.environ["PATH"],
                 "HOME": str(self._home),
                 "TENURE_HOOK_SHOP": SECRET,
+                "TENURE_HOOKS": f"SHOP={self.url}",
                 "TENURE_CALLBACK_ALLOW_PRIVATE": "true",
             },
         )
@@ -108,8 +109,9 @@ def test_a_receiver_of_the_guide_takes_each_callback_once_and_no_forged_one(
         ran = receiver.tenure("run", "deploy.yaml", "--run-id", run_id, "-q")
         assert ran.returncode == 0
         assert ran.stderr in ("", SLOW_MACHINE)
-        told = [receiver.line()[:2] for _ in range(4)]
+        told = [receiver.line()[:2] for _ in range(5)]
         assert told == [
+            ["run.queued", run_id],
             ["run.running", run_id],
             ["step.running", run_id],
             ["step.success", run_id],
@@ -122,7 +124,7 @@ def test_a_receiver_of_the_guide_takes_each_callback_once_and_no_forged_one(
     failing = workflow(receiver.url).replace("echo restarted", "echo no space left >&2; exit 3")
     (tmp_path / "deploy.yaml").write_text(failing)
     assert receiver.tenure("run", "deploy.yaml", "-q").returncode == 1
-    last = [receiver.line() for _ in range(4)][-1]
+    last = [receiver.line() for _ in range(5)][-1]
     assert last[0] == "run.failed"
     assert last[-3:] == ["no", "space", "left"]
     unsigned = receiver.tenure("callbacks", "test", receiver.url)

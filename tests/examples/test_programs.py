@@ -50,9 +50,10 @@ def test_embed_in_application(user: User) -> None:
         "the page of order-1001 says: success",
         "the page of order-1002 says: failed",
         "the audit log of order-1001:",
-        "  order-1001 1.0 run.running",
-        "  order-1001 1.1 step.running charge",
-        "  order-1001 1.2 host.running charge local",
+        "  order-1001 1.0 run.queued",
+        "  order-1001 1.1 run.running",
+        "  order-1001 1.2 step.running charge",
+        "  order-1001 1.3 host.running charge local",
         "  order-1001 2.0 host.success charge local",
         "  order-1001 2.1 step.success charge",
         "  order-1001 2.2 step.running label",
@@ -181,6 +182,7 @@ def test_receive_callbacks(user: User, receiver: subprocess.Popen[str], tmp_path
     assert receiver.stdout is not None
     url = receiver.stdout.readline().split()[-1]
     flow = tmp_path / "deploy.yaml"
+    user.environment["TENURE_HOOKS"] = f"SHOP={url}"
     flow.write_text(FLOW.replace("URL", url).replace("COMMAND", "true"))
     assert user.tenure("run", str(flow), "-q").returncode == 0
     newest = user.tenure("callbacks", "list").stdout.splitlines()[1].split()[0]
@@ -188,11 +190,13 @@ def test_receive_callbacks(user: User, receiver: subprocess.Popen[str], tmp_path
     flow.write_text(FLOW.replace("URL", url).replace("COMMAND", "exit 3"))
     assert user.tenure("run", str(flow), "-q").returncode == 1
     assert user.tenure("callbacks", "test", url).returncode == 1
-    said = [receiver.stdout.readline().strip() for _ in range(6)]
+    said = [receiver.stdout.readline().strip() for _ in range(8)]
     assert said == [
+        "deploy run.queued",
         "deploy run.running",
         "deploy run.success",
         "had it already",
+        "deploy run.queued",
         "deploy run.running",
         "deploy run.failed: step 'restart' failed on local: exit 3",
         "refused: not signed with our secret",

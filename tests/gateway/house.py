@@ -17,6 +17,7 @@ from tenure.gateway_process import GatewayProcess
 from tenure.model.tokens import Role, Token, digest_of, written
 from tenure.ports.store import RunStateStore, TokenStore
 from tenure.runner import Runner
+from tenure.runtime.options import CallbackSettings
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 
@@ -78,7 +79,9 @@ class House:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _begin(self) -> str:
-        runner = await self._open.enter_async_context(Runner(self.store, reconcile_interval=60))
+        hooks = CallbackSettings(hooks={"LISTED": ["https://listed.example"]})
+        runner = Runner(self.store, reconcile_interval=60, callbacks=hooks)
+        await self._open.enter_async_context(runner)
         gatehouse = GatewayProcess(self.store, runner, limits=self._limits, **self._rest)
         return await self._open.enter_async_context(gatehouse.open("127.0.0.1", 0))
 

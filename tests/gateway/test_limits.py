@@ -84,7 +84,10 @@ def test_a_header_that_decides_must_not_come_twice(wire: socket.socket) -> None:
     wire.sendall(b"GET /v1/runs HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n")
     said = wire.recv(65536)
     assert said.startswith(b"HTTP/1.1 400 ")
-    assert b"the header host came more than once" in said
+    while b"the header host came more than once" not in said:
+        more = wire.recv(65536)
+        assert more, said
+        said += more
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00"])

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from tenure.gateway.calls import Library
+from tenure.gateway.calls import ParsedWorkflows
 from tenure.gateway.problems import KINDS, kind_of, problem_of
 from tenure.model import errors
 from tenure.wire.answers import full, shown_as
@@ -81,7 +81,7 @@ def test_a_workflow_is_read_once_and_the_oldest_forgotten_first() -> None:
         read.append(text)
         return text.upper()
 
-    library = Library(upper)
+    library = ParsedWorkflows(upper)
     assert [library.read("a"), library.read("b"), library.read("a")] == ["A", "B", "A"]
     assert read == ["a", "b"]
     for number in range(63):
@@ -96,7 +96,7 @@ def test_a_workflow_with_mistakes_is_not_remembered() -> None:
     def read(text: str) -> str:
         raise errors.InvalidWorkflow([errors.Mistake(message=text)])
 
-    library = Library(read)
+    library = ParsedWorkflows(read)
     for _ in range(2):
         with pytest.raises(errors.InvalidWorkflow):
             library.read("bad")

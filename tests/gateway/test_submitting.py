@@ -108,7 +108,7 @@ def test_a_key_stands_for_no_other_run_whatever_id_is_asked_for(
     for _ in range(2):
         refused = operator.post("/v1/runs", named, idempotency_key="either")
         assert (refused.status, refused.problem) == (422, "invalid-options")
-        assert "give only one of them" in refused.json["detail"]
+        assert "give one of them" in refused.json["detail"]
         assert operator.get(f"/v1/runs/{run_id}").status == 404
         assert operator.post("/v1/runs", body, idempotency_key="either").status == 201
 
@@ -189,6 +189,33 @@ def test_a_body_that_cannot_be_meant_is_refused(
 ) -> None:
     answer = operator.post("/v1/runs", body)
     assert (answer.status, answer.problem) == (status, problem)
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "status"),
+    [
+        ("https://listed.example:443/any/path", "TENURE_HOOK_LISTED", 201),
+        ("https://mine.example/", "TENURE_HOOK_LISTED", 422),
+        ("http://listed.example/", "TENURE_HOOK_LISTED", 422),
+        ("https://listed.example/", "TENURE_HOOK_OTHER", 422),
+    ],
+)
+def test_a_secret_signs_for_its_origins_only(
+    operator: Client, url: str, secret: str, status: int
+) -> None:
+    """Else an operator could have the gateway sign whatever it likes to receive."""
+    target = {"url": url, "secret_env": secret}
+    bodies = [
+        ("invalid-options", {"workflow": flow(), "options": {"callbacks": [target]}}),
+        ("invalid-workflow", {"workflow": flow(callbacks=[target])}),
+    ]
+    for problem, body in bodies:
+        answer = operator.post("/v1/runs", body)
+        assert answer.status == status, answer
+        if status == 422:
+            assert answer.problem == problem
+            assert f"{secret} may not sign for {url[:5]}" in answer.body.decode()
+            assert f"[hooks.{secret[12:]}]" in answer.body.decode()
 
 
 def test_what_is_large_belongs_into_files(operator: Client) -> None:

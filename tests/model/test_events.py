@@ -149,7 +149,8 @@ def test_a_birth_tells_the_intents_it_carries() -> None:
     )
     lease = LeaseRequest(owner_id="o", seconds=60, claim_id="c")
     made = compose.new_run(snapshot, "u1", delivery_ids(), lease=lease)
-    assert [event.type for event in made.events] == ["run.running", "step.running", "host.running"]
+    begun = ["run.queued", "run.running", "step.running", "host.running"]
+    assert [event.type for event in made.events] == begun
     assert create(made, AT).owner_id == "o"
     assert isinstance(made, NewRun)
 

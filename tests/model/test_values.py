@@ -19,7 +19,7 @@ from tenure.model.query import (
     decode_cursor,
     encode_cursor,
 )
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.status import RunStatus
 from tests.model.samples import ALICE, AT, BOB, after, running
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenure.notifiers.http import HttpSender, HttpSettings
-from tests.notifiers.deliveries import ENVIRON, HERE, NewSender
+from tests.notifiers.deliveries import ENVIRON, HERE, AnySigning, NewSender
 from tests.notifiers.receiver import Receiver
 
 
@@ -26,7 +26,7 @@ async def new_sender(receiver: Receiver) -> AsyncIterator[NewSender]:
     async with AsyncExitStack() as closing:
 
         def new(settings: HttpSettings = HERE, **parts: Any) -> HttpSender:
-            sender = HttpSender(settings, **{"environ": ENVIRON, **parts})
+            sender = HttpSender(settings, **{"environ": ENVIRON, "signing": AnySigning(), **parts})
             closing.push_async_callback(sender.close)
             return sender
 

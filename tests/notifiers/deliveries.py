@@ -12,6 +12,8 @@ from tenure.model.status import RunStatus
 from tenure.model.update import RecordedEvent
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tenure.ports.callbacks import NotTaken
+from tenure.workflow.callbacks import Signing
+from tenure.workflow.spec import CallbackSpec
 from tests.model.samples import AT
 
 KEY = b"thirty-two bytes nobody guessed!"
@@ -23,6 +25,13 @@ NewSender = Callable[..., HttpSender]
 
 HERE = HttpSettings(allow_private=True)
 """Fit to reach a receiver on this machine, and patient: the machine may be busy."""
+
+
+class AnySigning(Signing):
+    """Every secret signs for every receiver: their ports are not known before."""
+
+    def fault_of(self, target: CallbackSpec | CallbackTarget) -> None:
+        return None
 
 
 def delivery(url: str | None, *, redelivery: bool = False, **target: Any) -> Delivery:

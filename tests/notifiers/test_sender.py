@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tenure import __version__
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tenure.testing.clock import ManualClock
+from tenure.workflow.callbacks import Signing, read_hooks
 from tests.notifiers.deliveries import HERE, SECRET, NewSender, delivery, no
 from tests.notifiers.receiver import PATIENCE, Receiver, bomb
 
@@ -157,6 +158,22 @@ async def test_a_trace_has_what_was_sent_when_no_answer_comes(
     await new_sender(HASTY, trace=seen).send(delivery(receiver.url("hang")))
     [got] = await receiver.got(1)
     assert (seen.headers, seen.answer) == (got.headers, None)
+
+
+async def test_a_secret_signs_for_its_origins_only(
+    new_sender: NewSender, receiver: Receiver
+) -> None:
+    """Not sent unsigned either. What another process may sign is tried again."""
+    mine = delivery(receiver.url("ok"), secret_env="TENURE_HOOK_SHOP")
+    elsewhere = Signing(read_hooks({"SHOP": ["https://shop.example"]}))
+    refused = await new_sender(signing=elsewhere).send(mine)
+    assert "TENURE_HOOK_SHOP may not sign for http://" in no(refused, again=False)
+    elsewhere.trust([])
+    no(await new_sender(signing=elsewhere).send(mine), again=True)
+    assert receiver.connections == 0
+    listed = Signing(read_hooks({"SHOP": [f"http://127.0.0.1:{receiver.port}/"]}))
+    for signing in (listed, Signing(own=[mine.target])):
+        assert await new_sender(signing=signing).send(mine) is None
 
 
 # -- targets that never can -----------------------------------------------------------------------

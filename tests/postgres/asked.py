@@ -46,6 +46,8 @@ MAY_READ_ALL = {
     "tokens",  # a row per token
     "token",
     "revoke_token",
+    "add_first_token",
+    "token_secret",  # one row
     "unfinished_prunes",
     "changes_of_another_server",
     "adopt_runs",  # `tenure store migrate`
@@ -160,6 +162,9 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "versions_by_id": (RUNS,),
     "runs_by_id": (RUNS,),
     "runs_by_seq": (SEQS,),
+    "lease_tokens": (RUNS,),
+    "tokens_of_held": (SEQS, "3f9a0c77b2de"),
+    "bind_leases": (SEQS, "3f9a0c77b2de"),
     "seq_of_run": (RUNS[0],),
     "definition": (RUNS[0],),
     "active_retry": (RUNS[0],),

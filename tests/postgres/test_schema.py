@@ -14,10 +14,11 @@ from tenure.model.errors import StoreIncompatible
 from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore, pools
 from tenure.stores.postgres.pools import Purpose
-from tenure.stores.postgres.schema import Look, look, migrations, newest_schema
+from tenure.stores.postgres.schema import SchemaState, look, migrations, newest_schema
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
 from tenure.testing.contracts.events import Reader
 from tenure.testing.factories import new_run
+from tests.docs.fences import FENCE, ROOT
 from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
 from tests.worker.conftest import NEXT, SHORT
@@ -52,6 +53,26 @@ def plain_role(url: str, postgres_server: Server) -> str:
         "create role plain login; end if; end $$"
     )
     return url.replace("//tenure@", "//plain@")
+
+
+async def test_grants_on_the_page_admit_that_role_and_no_other(
+    url: str, plain_role: str, postgres_server: Server
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    with psycopg.connect(plain_role):
+        pass  # as any role may in a new database
+    page = (ROOT / "docs/operations/postgresql.md").read_text()
+    statements = next(
+        each["body"] for each in FENCE.finditer(page) if "grant usage" in each["body"]
+    )
+    postgres_server.execute("drop role if exists worker; create role worker login")
+    postgres_server.execute(statements.replace("database tenure", "database schemas"), "schemas")
+    denied = pytest.raises(psycopg.OperationalError, match="permission denied for database")
+    with denied, psycopg.connect(plain_role):
+        pass
+    async with PostgresStore(url.replace("//tenure@", "//worker@")) as store:
+        await store.create_run(new_run())
 
 
 async def test_schema_that_somebody_made_for_the_role_is_filled_by_it(
@@ -147,7 +168,7 @@ class Looks:
         patch.setattr(pools, "monotonic", lambda: self.now)
         patch.setattr(pools, "look", self._look)
 
-    async def _look(self, *given: Any) -> Look:
+    async def _look(self, *given: Any) -> SchemaState:
         self.count += 1
         return await look(*given)
 

@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tenure.model.errors import InvalidTransition, NotRunnable
+from tenure.model.outbox import Delivered, Delivery, GiveUp, RetryLater, Settlement
 from tenure.model.status import RunStatus
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.contracts.acts import claim, create, write
+from tenure.testing.contracts.acts import claim, create, create_embedded, write
 from tenure.testing.contracts.run_states import waiting
 from tenure.testing.factories import (
+    HOOK,
     approve,
     begin_run,
     claim_request,
@@ -77,3 +79,27 @@ async def test_run_is_claimed_as_soon_as_its_time_has_come(
     (taken,) = await store.claim_runs(claim_request(limit=3))
     assert taken.snapshot.run_id == three.run_id
     assert held.updated_at == taken.snapshot.updated_at == clock.now
+
+
+async def test_callback_is_never_settled_before_its_attempt(
+    store: PostgresStore, clock: SetClock
+) -> None:
+    """The attempt takes five seconds by the server's clock; this client heard of none of them."""
+    await create_embedded(store, callbacks=(HOOK,))
+    (held,) = await store.claim_deliveries("one")
+    clock.advance(5)
+    later = await store.settle_delivery(held.id, "one", RetryLater(5.0, "busy"))
+    assert later.due_at == clock.now + timedelta(seconds=5)
+    clock.advance(6)
+    (held,) = await store.claim_deliveries("two")
+    clock.advance(5)
+    dead = await store.settle_delivery(held.id, "two", GiveUp("gone"))
+    assert dead.died_at == dead.settled_at == clock.now
+    clock.advance(5)
+    again = await store.requeue_delivery(held.id)
+    assert again.due_at == clock.now
+    (held,) = await store.claim_deliveries("three")
+    clock.advance(5)
+    (done,) = await store.settle_deliveries([Settlement(held.id, "three", Delivered())])
+    assert isinstance(done, Delivery)
+    assert done.settled_at == clock.now

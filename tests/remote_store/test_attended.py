@@ -29,6 +29,7 @@ async def test_callbacks_are_left_to_the_gateway() -> None:
     assert run.status is RunStatus.SUCCESS
     owed = (await kept.list_deliveries()).items
     assert [each.event.type for each in reversed(owed)] == [
+        "run.queued",
         "run.running",
         "step.running",
         "step.success",

@@ -84,6 +84,7 @@ async def test_an_interval_merges_progress_and_no_status(
         assert run.version > 3, "without an interval each attempt is told"
     told = [event.type for event in await store.read_events(run.run_id)]
     assert told == [
+        "run.queued",
         "run.running",
         "step.running",
         "host.running",

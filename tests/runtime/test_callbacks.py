@@ -71,9 +71,9 @@ class TestWhatIsTold:
         told = receiver.received
         assert [place(each) for each in told] == sorted({place(each) for each in told})
         assert len({each.headers["webhook-id"] for each in told}) == len(told)
-        assert types(told)[0] == "run.running"
+        assert types(told)[:2] == ["run.queued", "run.running"]
         assert types(told)[-1] == "run.success"
-        assert sorted(types(told)[1:-1]) == sorted(
+        assert sorted(types(told)[2:-1]) == sorted(
             ["host.running", "host.running", "host.success"] * 2
             + ["host.failed", "host.success"]
             + ["step.running", "step.running", "step.failed", "step.success", "step.skipped"]
@@ -99,7 +99,7 @@ class TestWhatIsTold:
         flow = workflow(step("one"), callbacks=[tenure.CallbackSpec(url=receiver.url("202"))])
         await runner.run(flow, to(tenure.CallbackSpec(url=receiver.url("204"))))
         await runner.close()
-        assert sorted(each.path for each in receiver.received) == sorted(["201", "202", "204"] * 2)
+        assert sorted(each.path for each in receiver.received) == sorted(["201", "202", "204"] * 3)
 
     async def test_queued_and_canceled_by_an_operator(
         self, queueing: Any, receiver: Receiver, new_runner: NewRunner
@@ -146,13 +146,13 @@ class TestOrder:
         def places(run: tenure.RunSnapshot) -> list[Position]:
             return [place(each) for each in receiver.received if each.json["run_id"] == run.run_id]
 
-        while any(len(set(places(run))) < 50 for run in runs):
+        while any(len(set(places(run))) < 51 for run in runs):
             await receiver.got(len(receiver.received) + 1)
         await runner.close()
         assert len(receiver.received) > 200
         for run in runs:
             assert places(run) == sorted(places(run))
-            assert len(set(places(run))) == 50
+            assert len(set(places(run))) == 51
             assert run.status is RunStatus.SUCCESS
 
 
@@ -192,7 +192,7 @@ class TestTrouble:
         assert run.status is RunStatus.SUCCESS
         await receiver.got(1)
         await asyncio.wait_for(runner.close(), PATIENCE)
-        assert types(receiver.received) == ["run.running"]
+        assert types(receiver.received) == ["run.queued"]
 
     async def test_dead_letter_shows_on_the_run_until_it_is_redelivered(
         self, receiver: Receiver, new_runner: NewRunner, sqlite: SQLiteStore, memory: InMemoryStore
@@ -206,7 +206,7 @@ class TestTrouble:
             run = await store.get_run(RUN_ID)
             assert run.callback_error is not None
             assert (run.callback_error.event, run.callback_error.error) == (
-                "run.running",
+                "run.queued",
                 "answered 410",
             )
             (dead,) = (await store.list_deliveries(state=DeliveryState.DEAD)).items
@@ -251,9 +251,9 @@ class TestTrouble:
             run = await store.get_run(RUN_ID)
         assert run.status is RunStatus.SUCCESS
         assert said.message == (
-            "answered 503; the process ended before it was delivered, with 5 more behind it"
+            "answered 503; the process ended before it was delivered, with 6 more behind it"
         )
-        assert (said.data["event"], said.data["attempts"]) == ("run.running", 1)
+        assert (said.data["event"], said.data["attempts"]) == ("run.queued", 1)
         assert run.callback_error is not None
         assert run.callback_error.error == said.message
 
@@ -268,7 +268,7 @@ class TestEventLoops:
             options = to(hook(receiver, events=("run",)), run_id=None)
             for _ in range(2):
                 await asyncio.to_thread(runner.run_sync, workflow(step("one")), options)
-        assert types(receiver.received) == ["run.running", "run.success"] * 4
+        assert types(receiver.received) == ["run.queued", "run.running", "run.success"] * 4
 
 
 AT_ANY_PRICE = CallbackSettings(allow_private=True, timeout=3600, flush=3600)
@@ -308,7 +308,7 @@ class TestWaiting:
         assert not closing.done()
         receiver.gate.set()
         await asyncio.wait_for(closing, PATIENCE)
-        assert types(receiver.received) == ["run.running", "run.success"]
+        assert types(receiver.received) == ["run.queued", "run.running", "run.success"]
 
     async def test_not_for_the_second(
         self, outbox: Any, receiver: Receiver, new_runner: NewRunner
@@ -318,7 +318,8 @@ class TestWaiting:
         await runner.run(ONE, to(hook(receiver, "503", events=("run",))))
         await asyncio.wait_for(runner.close(), PATIENCE)
         assert await states(outbox) == [
-            ("run.running", "waiting", 1),
+            ("run.queued", "waiting", 1),
+            ("run.running", "waiting", 0),
             ("run.success", "waiting", 0),
         ]
 
@@ -341,7 +342,8 @@ class TestWhatIsLeft:
         await receiver.got(1)
         await asyncio.wait_for(first.close(), PATIENCE)
         assert await states(outbox) == [
-            ("run.running", "waiting", 1),
+            ("run.queued", "waiting", 1),
+            ("run.running", "waiting", 0),
             ("run.success", "waiting", 0),
         ]
         (waiting,) = [each for each in (await outbox.list_deliveries()).items if each.attempts]
@@ -350,11 +352,16 @@ class TestWhatIsLeft:
         receiver.gate.set()
         second = new_runner(outbox, callbacks=AT_ONCE)
         await second.open()
-        await receiver.got(3)
+        await receiver.got(4)
         await second.close()
-        assert types(receiver.received) == ["run.running", "run.running", "run.success"]
-        assert len({each.headers["webhook-id"] for each in receiver.received}) == 2
-        assert [state for _, state, _ in await states(outbox)] == ["delivered"] * 2
+        assert types(receiver.received) == [
+            "run.queued",
+            "run.queued",
+            "run.running",
+            "run.success",
+        ]
+        assert len({each.headers["webhook-id"] for each in receiver.received}) == 3
+        assert [state for _, state, _ in await states(outbox)] == ["delivered"] * 3
 
     async def test_wall_clocks_that_jump_change_nothing(
         self, outbox: Any, clock: ManualClock, receiver: Receiver, new_runner: NewRunner

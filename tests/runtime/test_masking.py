@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
@@ -160,6 +161,43 @@ def test_a_secret_is_found_as_python_shows_it(secret: str) -> None:
         text = f"{before}<{secret}>"
         for shown in (repr(text), ascii(text), repr(text.encode())):
             assert "<***>" in masks.text(shown), shown
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("secret", ["päss", "hunter2", "a~~~?>\xff??~>b", "0123456789" * 9])
+def test_a_secret_inside_base64_is_found_whatever_is_around_it(
+    encode: Callable[[bytes], bytes], secret: str
+) -> None:
+    masks = Masks([secret])
+    for data in (secret.encode(), secret.encode("latin-1")):
+        for before in (b"", b"u", b"u:", b"us:", b"user:"):
+            assert masked(masks, encode(before + data).rstrip(b"="), [1]).endswith(b"***")
+            for after in (b"", b"~", b"~h", b"~h/"):
+                text = encode(before + data + after)
+                # Characters that hold a bit of what is around, and are all of it that is shown.
+                begin, end = -(-len(before) * 8 // 6), (len(before) + len(data)) * 8 // 6
+                shown = text[:begin] + b"***" + (text[end:] if after else b"")
+                for cut in range(len(text)):
+                    assert masked(masks, text, [cut, cut + 2]) == shown
+                assert masks.is_in(text.decode())
+
+
+@pytest.mark.parametrize("encode", [bytes.hex, lambda data: data.hex().upper()])
+def test_a_secret_inside_hex_is_found(encode: Callable[[bytes], str]) -> None:
+    assert Masks(["hunter2"]).text(encode(b"<hunter2>")) == f"{encode(b'<')}***{encode(b'>')}"
+
+
+def test_encoded_credentials_are_found_in_urls_and_json() -> None:
+    secret = "ab?cd~ef"
+    text = base64.b64encode(secret.encode()).decode()
+    assert text == "YWI/Y2R+ZWY="
+    masks = Masks([secret])
+    assert masks.text(str(URL("http://h/").with_query(x=text))) == "http://h/?x=***"
+    assert masks.text(json.dumps(text).replace("/", "\\/")) == '"***"'
+
+
+def test_encodings_of_very_short_secrets_are_ordinary_text() -> None:
+    assert Masks(["abc"]).text("616263 YWJj") == "616263 YWJj"
 
 
 def test_lines_of_a_long_secret_are_secrets() -> None:

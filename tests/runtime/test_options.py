@@ -95,6 +95,7 @@ CALLBACKS: list[tuple[str, Any, str]] = [
     ("attempts", True, "and is true or false"),
     ("allow_private", "no", "allow_private must be True or False"),
     ("targets", GOOD, "targets must be a list of CallbackSpec"),
+    ("hooks", ["SHOP"], "hooks must be a map from names to origins"),
 ]
 LEASES: list[tuple[dict[str, float], str]] = [
     ({"renew_interval": 31}, "renew_interval ≤ lease_duration / 2 does not hold"),

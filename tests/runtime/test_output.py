@@ -19,7 +19,7 @@ from tenure.model.errors import StoreUnavailable
 from tenure.model.leases import Purpose
 from tenure.model.status import RunStatus
 from tenure.model.update import Fencing
-from tenure.ports.store import LogKey
+from tenure.ports.store import LogKey, LogStore
 from tenure.runtime.output import LogWriter, Tail, file_stem
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -57,6 +57,33 @@ async def test_the_record_keeps_the_end_and_says_that_it_is_cut(
     host = run.steps[0].hosts["local"]
     assert host.stdout == "95\n96\n97\n98\n99\n100\n"
     assert (host.stderr, host.truncated) == ("fine\n", True)
+
+
+async def test_it_says_so_too_if_the_action_or_the_log_left_something_out(
+    any_store: Any, new_runner: NewRunner
+) -> None:
+    runner = new_runner(any_store, log_cap=40)
+    limited = tenure.Step(
+        name="limited",
+        action="cmd.run",
+        args={"cmd": 'seq "$item" 20', "max_output_bytes": 20},
+        loop=[1, 19],
+    )
+    quick = tenure.Step(
+        name="stopped",
+        action="cmd.run",
+        args={"cmd": "seq 20; sleep 9", "max_output_bytes": 20},
+        timeout=1.0,
+        continue_on_error=True,
+    )
+    run = await runner.run(
+        workflow(limited, quick, shell("logged", "seq 30"), shell("all", "seq 9"))
+    )
+    hosts = [step.hosts["local"] for step in run.steps]
+    assert [item.truncated for item in hosts[0].items] == [True, False]
+    assert [host.truncated for host in hosts] == [True, True, hosts[2].truncated, False]
+    if isinstance(any_store, LogStore):
+        assert hosts[2].truncated
 
 
 async def test_bytes_that_are_no_text_and_nul_are_kept_as_they_are(

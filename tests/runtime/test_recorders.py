@@ -240,6 +240,7 @@ NOTIFYING = "a-run-that-notifies"
 NOTIFIED = tenure.RunOptions(run_id=NOTIFYING)
 ONE = workflow(step("one"))
 STATUSES = [
+    "run.queued",
     "run.running",
     "step.running",
     "host.running",
@@ -379,7 +380,7 @@ class TestWhenItFails:
                 for event in await any_store.read_events(NOTIFYING)
                 if event.type == "callback.failed" and event.data is not None
             ]
-            assert said == ["run.running", "run.success"]
+            assert said == ["run.queued", "run.running", "run.success"]
 
     async def test_nobody_who_changes_a_run_waits_for_it(
         self, queueing: Any, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
@@ -405,7 +406,7 @@ class TestWhenItFails:
         run = await queueing.get_run(NOTIFYING)
         assert run.callback_error is not None
         assert run.callback_error.error == (
-            "the process ended before it was delivered, with 5 more behind it"
+            "the process ended before it was delivered, with 6 more behind it"
         )
 
     async def test_one_runs_notifier_holds_up_no_other_runs(

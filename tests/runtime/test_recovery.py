@@ -23,7 +23,7 @@ from tenure.model.snapshot import RunSummary
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.callbacks import Outbox
 from tenure.ports.leases import Presence, WorkerInfo
-from tenure.runtime.explain import Answer, offset, present_workers
+from tenure.runtime.explain import ClockSample, offset, present_workers
 from tenure.runtime.owners import UNFINISHED, doubt_about, owned_runs, unattended
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
@@ -89,7 +89,7 @@ class TestKilledProcess:
                 assert isinstance(store, Outbox)
                 told = (await store.list_deliveries(run_id=RUN_ID)).items
                 runs = [each.event.type for each in told if each.event.kind == "run"]
-                assert runs == ["run.interrupted", "run.running"]
+                assert runs == ["run.interrupted", "run.running", "run.queued"]
 
     @pytest.mark.parametrize("scheme", ["sqlite", "file"])
     async def test_a_process_that_lives_is_never_hit(
@@ -464,5 +464,5 @@ def test_only_what_the_two_ways_differ_by_can_be_wrong(
     ahead: float, there: float, back: float
 ) -> None:
     told = NOON + timedelta(seconds=there + ahead)
-    found = offset([Answer(NOON, told, there + back)])
+    found = offset([ClockSample(NOON, told, there + back)])
     assert abs(found - ahead) <= abs(there - back) / 2 + 0.001

@@ -105,7 +105,7 @@ class TestWhatItTakesAlong:
         assert act.begun == ["two/b", "three/a", "three/b"]
         assert act.tasks["three/a"].vars["release"] == "1.4"
         told = (await memory.list_deliveries(run_id="second-try")).items
-        assert [each.event.type for each in told] == ["run.success", "run.running"]
+        assert [each.event.type for each in told] == ["run.success", "run.running", "run.queued"]
 
     async def test_secrets_have_to_be_given_again(self, runner: tenure.Runner, act: Puppet) -> None:
         secret = workflow(step("one"), secrets=["token"])

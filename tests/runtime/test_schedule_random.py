@@ -187,7 +187,7 @@ class Lossy(Play):
             if self.record.version in self._lost_after:
                 continue
             again = StrictDraft()
-            for start, attempts in doubts:
+            for start, attempts, _ in doubts:
                 started_again(start, attempts + 1, again)
             if again:
                 super().apply(again.changes())

@@ -48,6 +48,25 @@ async def test_it_reaches_the_task_and_is_masked_in_what_it_prints(
     )
 
 
+async def test_it_is_masked_in_what_a_command_encodes(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    """As ``curl -v`` does, and in two writes with the border inside of it."""
+    onlooker = Onlooker()
+    says = shell(
+        "one",
+        'text=$(printf "me:%s" "$db_password" | base64 -w0)\n'
+        'printf "Authorization: Basic %s" "$(printf %s "$text" | cut -c 1-12)"; sleep 0.3\n'
+        'printf "%s\n" "$(printf %s "$text" | cut -c 13-)"\n'
+        'printf %s "$db_password" | od -An -v -tx1 | tr -d " \\n" >&2',
+    )
+    run = await new_runner(sqlite, recorders=[onlooker]).run(flow(says), GIVEN)
+    host = run.steps[0].hosts["local"]
+    assert (host.stdout, host.stderr) == ("Authorization: Basic bWU6***\n", "***")
+    seen = b"".join(chunk.data for chunk in onlooker.chunks if chunk.stream == "stdout")
+    assert seen == b"Authorization: Basic bWU6***\n"
+
+
 async def test_a_message_of_a_failure_is_masked(sqlite: SQLiteStore, new_runner: NewRunner) -> None:
     fails = shell("one", 'echo "cannot log in with $db_password" >&2; exit 3')
     run = await new_runner(sqlite).run(flow(fails), GIVEN)

@@ -240,6 +240,7 @@ class TestNoAnswer:
         if isinstance(any_store, EventLog):
             said = await types(any_store)
             assert [each for each in said if each.startswith("run.")] == [
+                "run.queued",
                 "run.running",
                 "run.success",
             ]
@@ -283,7 +284,7 @@ class TestNoAnswer:
     async def test_a_run_that_cannot_be_created_is_given_up(
         self, new_runner: NewRunner, act: Puppet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from tenure.model.retry import RetryPolicy
+        from tenure.model.retry_policy import RetryPolicy
 
         monkeypatch.setattr("tenure.runtime.writer.PATIENCE", RetryPolicy(attempts=3, delay=0.001))
         store = Between(InMemoryStore())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.ports.callbacks import CallbackSender
 from tenure.runtime.options import RelayTiming
 from tenure.runtime.relay import Relay

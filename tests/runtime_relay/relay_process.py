@@ -21,7 +21,7 @@ from typing import Self
 import msgspec
 
 from tenure.model.outbox import Delivery
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tenure.ports.callbacks import CallbackSender, NotTaken

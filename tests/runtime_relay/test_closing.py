@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.status import DeliveryState
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock

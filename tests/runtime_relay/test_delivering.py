@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.outbox import Delivery
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.status import DeliveryState
 from tenure.ports.callbacks import NotTaken, Outbox
 from tenure.runtime.options import RelayTiming

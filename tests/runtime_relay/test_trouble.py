@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tenure.model.errors import StoreUnavailable
 from tenure.model.outbox import Delivery, Outcome
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.status import DeliveryState
 from tenure.ports.callbacks import Outbox, OutboxBatches
 from tenure.runtime.callbacks import BestEffort

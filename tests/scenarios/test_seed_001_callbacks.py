@@ -48,14 +48,14 @@ class TestRunnerEmitsStandardizedStatusCallbackPayloads:
         async with tenure.Runner(store=store, callbacks=NO_WAITING) as runner:
             run = await runner.run(steps("work"), to(receiver, "ok"))
         said = [each.json for each in receiver.received]
-        assert [each["status"] for each in said] == ["running", "success"]
+        assert [each["status"] for each in said] == ["queued", "running", "success"]
         assert {each["run_id"] for each in said} == {run.run_id}
         for each in said:
             assert each["workflow_name"] == "deploy"
             assert each["timestamp"].endswith("Z")
             assert each["error"] is None
             assert each["type"] == f"run.{each['status']}"
-        assert len({each.headers["webhook-id"] for each in receiver.received}) == 2
+        assert len({each.headers["webhook-id"] for each in receiver.received}) == 3
 
     @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
     async def test_callback_on_status_transition_of_a_queued_run(
@@ -114,12 +114,13 @@ class TestCallbackDeliveryFailuresDoNotChangeRunExecutionResult:
                 runner.run(steps("work", "pause"), to(receiver, "turns?of=503,429,200"))
             )
             await reached.wait()
-            await receiver.got(3)  # run.running: twice in vain, while the run went on
+            await receiver.got(3)  # run.queued: twice in vain, while the run went on
             go_on.set()
             run = await running
             assert run.status == "success"
         ids = [each.headers["webhook-id"] for each in receiver.received]
-        assert [each.json["status"] for each in receiver.received] == ["running"] * 3 + ["success"]
+        said = [each.json["status"] for each in receiver.received]
+        assert said == ["queued"] * 3 + ["running", "success"]
         assert len(set(ids[:3])) == 1
         assert (await store.get_run(run.run_id)).callback_error is None
 
@@ -131,4 +132,4 @@ class TestCallbackDeliveryFailuresDoNotChangeRunExecutionResult:
         async with tenure.Runner(store=store, callbacks=later) as runner:
             run = await runner.run(steps("work", "work"), to(receiver, "503"))
             assert (await store.get_run(run.run_id)).status == "success"
-        assert [each.json["status"] for each in receiver.received] == ["running"]
+        assert [each.json["status"] for each in receiver.received] == ["queued"]

@@ -61,7 +61,7 @@ class TestRunnerEnforcesAValidRunStatusLifecycle:
         async with tenure.Runner(store=custom_store, recorders=[journal]) as runner:
             run = await runner.run(steps("work", "work"))
         assert run.status is RunStatus.SUCCESS
-        assert journal.run_statuses == ["running", "success"]
+        assert journal.run_statuses == ["queued", "running", "success"]
 
     async def test_execution_failure(self, custom_store: DocumentStore) -> None:
         """WHEN execution exits with an unhandled step error THEN running becomes failed."""
@@ -71,7 +71,7 @@ class TestRunnerEnforcesAValidRunStatusLifecycle:
         assert run.status is RunStatus.FAILED
         assert run.error is not None
         assert "no disk left" in run.error.message
-        assert journal.run_statuses == ["running", "failed"]
+        assert journal.run_statuses == ["queued", "running", "failed"]
 
     @pytest.mark.parametrize("end", ["work", "break"])
     async def test_invalid_transition_is_rejected(

@@ -148,7 +148,7 @@ class TestDecision5OneContractForQueryAndCallback:
         async with tenure.Runner(notifier=Notifier()) as runner:
             run = await runner.run(steps("work", "break"))
         runs = [each for each in payloads if each.type.startswith("run.")]
-        assert [each.status for each in runs] == ["running", "failed"]
+        assert [each.status for each in runs] == ["queued", "running", "failed"]
         last = runs[-1]
         assert (last.run_id, last.workflow_name, last.version) == (
             run.run_id,
@@ -182,7 +182,7 @@ class TestDecision5OneContractForQueryAndCallback:
             async with tenure.Runner(store=store) as runner:
                 run = await runner.run(steps("work"), tenure.RunOptions(callbacks=[hook]))
             owed = (await store.list_deliveries(run_id=run.run_id)).items
-        assert [each.event.type for each in owed] == ["run.success", "run.running"]
+        assert [each.event.type for each in owed] == ["run.success", "run.running", "run.queued"]
 
 
 class TestRisks:

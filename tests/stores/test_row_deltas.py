@@ -27,7 +27,7 @@ from tenure.stores.rows import (
     item_rows,
     step_row,
 )
-from tenure.stores.run_cache import Known
+from tenure.stores.run_cache import CachedRun
 from tests.model.samples import LIVE, after, as_bytes, by_owner, effect, running
 
 _HANDLER = StepState(
@@ -69,9 +69,9 @@ class _Rows:
         self._plan = rows.plan_text(run.steps)
         self._steps: dict[int, tuple[str, str | None]] = {}
         self._tasks: dict[tuple[int, str, int], str] = {}
-        self._known = Known(None, run.steps, self._ended_host)
+        self._known = CachedRun(None, run.steps, self._ended_host)
 
-    def _ended_host(self, known: Known[None], index: int, name: str) -> HostState | None:
+    def _ended_host(self, known: CachedRun[None], index: int, name: str) -> HostState | None:
         body = self._tasks.get((index, name, HOST_ITSELF))
         return host_of(body) if body else None
 

@@ -24,17 +24,26 @@ from tenure.testing.factories import (
 )
 
 BEFORE_TOKENS = """
+    drop table secrets;
+    alter table runs drop column token_fence;
+    alter table runs drop column token_id;
     drop index runs_to_cancel;
     drop table tokens;
     pragma user_version = 3;
 """
 BEFORE_UNAPPROVED = """
+    drop table secrets;
+    alter table runs drop column token_fence;
+    alter table runs drop column token_id;
     drop index runs_to_cancel;
     drop table tokens;
     drop index runs_unapproved;
     pragma user_version = 2;
 """
 BEFORE_ORIGINS = """
+    drop table secrets;
+    alter table runs drop column token_fence;
+    alter table runs drop column token_id;
     drop index runs_to_cancel;
     drop table tokens;
     drop index runs_unapproved;
@@ -45,6 +54,9 @@ BEFORE_ORIGINS = """
     pragma user_version = 1;
 """
 BEFORE_FEED = """
+    drop table secrets;
+    alter table runs drop column token_fence;
+    alter table runs drop column token_id;
     drop index runs_to_cancel;
     create table old_journal (
       seq integer not null, version integer not null, at integer not null, fence integer not null,
@@ -56,6 +68,9 @@ BEFORE_FEED = """
     pragma user_version = 4;
 """
 BEFORE_RUNS_TO_CANCEL = """
+    drop table secrets;
+    alter table runs drop column token_fence;
+    alter table runs drop column token_id;
     drop index runs_to_cancel;
     pragma user_version = 5;
 """

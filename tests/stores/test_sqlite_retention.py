@@ -66,7 +66,7 @@ def remains(path: Path) -> dict[str, int]:
     connection = apsw.Connection(str(path))
     counts = {"output": len(list(Path(f"{path}.logs").glob("*")))}
     for (table,) in connection.execute("select name from sqlite_schema where type = 'table'"):
-        if table not in ("sqlite_sequence", "counters"):
+        if table not in ("sqlite_sequence", "counters", "secrets"):
             ((count,),) = connection.execute(f"select count(*) from {table}")
             counts[str(table)] = int(count)
     return {name: count for name, count in counts.items() if count}

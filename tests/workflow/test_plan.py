@@ -162,7 +162,7 @@ def test_planning_needs_neither_yaml_nor_jinja() -> None:
     """So that a workflow built in Python runs where they are not installed."""
     script = (
         "import sys; from tenure.workflow import plan, spec; "
-        "print(sorted({'yaml', 'jinja2', 'yamlcore'} & set(sys.modules)))"
+        "print(sorted({'yaml', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

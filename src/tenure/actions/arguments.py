@@ -99,6 +99,8 @@ def _from_folder(task: Task, argument: str, name: str, most: int) -> bytes:
             "known, when the run was created"
         )
     path = Path(task.folder, name)
+    if not path.exists() and Path(name).exists():
+        path = Path(name)  # in the working directory, where older runners looked
     try:
         return _content(path, most + 1)
     except (OSError, ValueError) as error:

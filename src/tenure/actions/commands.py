@@ -26,7 +26,9 @@ from tenure.ports.execution import (
     NOTHING_SECRET,
     CheckResult,
     Command,
+    Contacts,
     Copy,
+    CutOutput,
     Exit,
     Masking,
     MaskingStream,
@@ -236,7 +238,11 @@ class PassingOutput:
             return b""
         self._passed[stream] = passed + len(data)
         room = limit - passed
-        return data if len(data) <= room else data[:room] + CUT
+        if len(data) <= room:
+            return data
+        if isinstance(self._output, CutOutput):
+            self._output.note_cut()
+        return data[:room] + CUT
 
     def last_error_line(self) -> str:
         """The last non-empty line of stderr, for a message. Call ``finish`` before."""
@@ -282,6 +288,8 @@ class CommandAction:
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
         self.build(task)
+        if isinstance(transport, Contacts):
+            await transport.contact(task.host)
         return CheckResult(summary=self._summary(task))
 
 

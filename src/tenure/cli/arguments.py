@@ -34,13 +34,21 @@ class QueueName(click.ParamType[str]):
 
 
 class Duration(click.ParamType[float]):
+    """``unit``: also nothing needs one, for options by which ``0`` means everything."""
+
     name = "duration"
+
+    def __init__(self, *, unit: bool = False) -> None:
+        self._unit = unit
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        if self._unit and isinstance(value, str) and value.strip().isdecimal():
+            number = value.strip()
+            self.fail(f"{number!r} has no unit: {number}d are days, {number}h hours.", param, ctx)
         try:
-            if isinstance(value, str) and value.strip() != "0":  # zero needs no unit
+            if isinstance(value, str) and (self._unit or value.strip() != "0"):
                 return parse_duration(value)
             return float(value)
         except ValueError as error:

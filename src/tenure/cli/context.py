@@ -9,7 +9,7 @@ from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.bootstrap import OpenStore, default_sender, kind_of_store, not_there_yet, open_store
-from tenure.cli.display.text import note, place_of
+from tenure.cli.display.text import note, place_of, remember_store
 from tenure.cli.logging import show_warnings
 from tenure.config import DEFAULT, JSON_LOGS, PREFIX, Settings, data_folder, load_settings
 from tenure.model.errors import InvalidRunId, RunNotFound, StoreError, StoreUnavailable
@@ -52,6 +52,7 @@ def settings_for(
                 f"notice: every user of this machine can read what stands in --{name}, a password "
                 f"too; put the URL in {PREFIX}{name.upper()}"
             )
+    remember_store(store)
     settings = load_settings({"store": store, "broker": broker, "listen": listen})
     if settings.log_format == JSON_LOGS:
         show_warnings(as_json=True)
@@ -88,7 +89,7 @@ async def open_for_upkeep(
 async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
     """As opening a runner does, but callbacks are sent only if this made any: the command may send
     some itself."""
-    from tenure.runtime.recovery import Reconciler
+    from tenure.runtime.reconciler import Reconciler
 
     if isinstance(store, Attended):
         return
@@ -201,7 +202,8 @@ async def open_to_send(store: RunStateStore, settings: Settings) -> AsyncIterato
     from tenure.runtime.callbacks import Callbacks
 
     sending = callback_settings(settings)
-    sender = default_sender(sending.timeout, sending.allow_private, sending.targets)
+    signing = sending.signing()
+    sender = default_sender(sending.timeout, sending.allow_private, signing, sending.targets)
     callbacks = Callbacks(store, sender, sending, new_update_id)
     callbacks.open()
     try:
@@ -215,6 +217,7 @@ def callback_settings(settings: Settings) -> CallbackSettings:
 
     return CallbackSettings(
         targets=settings.callbacks,
+        hooks=settings.hooks,
         attempts=settings.callback_attempts,
         delay=settings.callback_delay,
         backoff=settings.callback_backoff,

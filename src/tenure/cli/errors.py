@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from tenure.cli.display.text import bold, complain, counted, dim, one_line, say
+from tenure.cli.display.text import bold, complain, counted, dim, one_line, say, to_type
 from tenure.cli.exit_codes import Exit, verdict
 from tenure.model import errors
 from tenure.model.errors import InvalidWorkflow, Mistake, TenureError
@@ -105,6 +105,7 @@ def tell(
 
 def expected(error: TenureError, *, as_json: bool) -> int:
     code, advice = verdict(error)
+    advice = advice and to_type(advice)
     message = str(error)
     if isinstance(error, InvalidWorkflow) and not as_json:
         for mistake in error.mistakes:

@@ -158,14 +158,14 @@ async def _canceled(runner: Runner, run_id: str, reason: str) -> bool:
 # Existing runs, for commands that continue them.
 
 
-class Found(NamedTuple):
+class ExistingRun(NamedTuple):
     stored: StoredRun
     file: WorkflowFile
     served: bool
     """Whether a live worker serves its queue."""
 
 
-async def find(settings: Settings, word: str) -> Found:
+async def find(settings: Settings, word: str) -> ExistingRun:
     """The run, after runs of dead processes were marked. ``RunNotFound``; ``NotRunnable`` if the
     store does not have its definition."""
     async with open_for_upkeep(settings) as store:
@@ -173,4 +173,4 @@ async def find(settings: Settings, word: str) -> Found:
         workers = await store.list_workers() if isinstance(store, WorkerRegistry) else ()
     run, definition = stored
     file = read_workflow(definition.workflow, source=definition.source or "workflow")
-    return Found(stored, file, bool(serving(run.queue, workers)))
+    return ExistingRun(stored, file, bool(serving(run.queue, workers)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -11,23 +11,25 @@ from msgspec.structs import replace
 
 from tenure.aio import pause
 from tenure.cli.context import meant_run, open_to_read
-from tenure.cli.display.text import neutral, note, place_of
+from tenure.cli.display.text import neutral, note, place_of, to_type
 from tenure.cli.exit_codes import Exit
 from tenure.cli.signals import Stopped, stoppable
 from tenure.cli.view import View, conclude, showing, style_of
 from tenure.config import Settings
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, Recovery, RunStatus
+from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
+from tenure.model.status import ENDED_HOST, TERMINAL_RUN, HostStatus, Recovery, RunStatus
 from tenure.model.update import Event, Position, RecordedEvent, record
 from tenure.ports.execution import OutputChunk, OutputRecorder, RunBeginning
-from tenure.ports.store import EventLog, LogKey, LogStore, RunStateStore
+from tenure.ports.store import EventLog, LogKey, LogListing, LogStore, RunStateStore
 from tenure.runtime.explain import explain_as_read, running_hosts
 from tenure.runtime.owners import owner_label
 from tenure.system import SystemClock, presence, proven_dead
 
 _PAGE_EVENTS = 1000
 _MAX_HOSTS = 4
-_WINDOW_BYTES = 4096
+_WINDOW_BYTES = 256 * 1024
+STREAMS = ("stdout", "stderr")
+_HOST_IS_OVER = ENDED_HOST | {HostStatus.UNKNOWN}
 EXPLAIN_AFTER_S = 3.0
 """Seconds. A queued run with a worker begins sooner; after that the view says what it waits for."""
 
@@ -50,21 +52,25 @@ async def follow(
         if isinstance(recorder, RunBeginning):
             recorder.begin(as_planned(run))
     listeners = [each for each in view.recorders if isinstance(each, OutputRecorder)]
-    glimpses = _OutputReader(store) if listeners and isinstance(store, LogStore) else None
+    printed = _OutputReader(store, listeners) if listeners and isinstance(store, LogStore) else None
     told = _EventReader(store)
     last_look = warned = explained = False
     while True:
         async for event in told.since(run):
+            if printed is not None and event.kind == "host" and event.status in _HOST_IS_OVER:
+                await printed.of_host(run, event.step_index, event.host)
+            if printed is not None and event.kind == "run" and event.status in TERMINAL_RUN:
+                await printed.of_all(run)
             for recorder in view.recorders:
                 await recorder.record(event)
         if run.ended or last_look:
+            if printed is not None:
+                await printed.of_all(run)
             return run
         if view.reader_left():
             raise BrokenPipeError
-        if glimpses is not None:
-            async for chunk in glimpses.since(run):
-                for listener in listeners:
-                    listener.output(chunk)
+        if printed is not None:
+            await printed.of_running(run)
         last_look = is_abandoned(run, proven_dead)
         if not last_look:
             if not warned and (doubt := _doubt(run, proven_dead)):
@@ -105,7 +111,7 @@ def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:
         return None
     if resumes:
         return f"{owner} has not been heard of; the next worker goes on with the run"
-    return f"{owner} has not been heard of; if it is gone: tenure reconcile"
+    return to_type(f"{owner} has not been heard of; if it is gone: tenure reconcile")
 
 
 def as_planned(run: RunSnapshot) -> RunSnapshot:
@@ -155,45 +161,94 @@ class _EventReader:
 
 
 class _OutputReader:
-    """Reads the newest output of a few running hosts; ``tenure logs`` shows it all."""
+    """All output of the run, each byte told once: of a few hosts while they run, of each other one
+    before its end is told."""
 
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, listeners: Sequence[OutputRecorder]) -> None:
         self._store = store
-        self._ends: dict[tuple[object, ...], int] = {}
+        self._listeners = listeners
+        self._ends: dict[LogKey, int] = {}
+        self._over: set[LogKey] = set()
+        self._kept: dict[tuple[int, str], list[LogKey]] = {}
+        self._version = -1
 
-    async def since(self, run: RunSnapshot) -> AsyncIterator[OutputChunk]:
+    async def of_running(self, run: RunSnapshot) -> None:
         for step in run.steps:
             for name, host in running_hosts(step)[-_MAX_HOSTS:]:
-                for stream in ("stdout", "stderr"):
-                    data = await self._newest(run.run_id, _key(step.index, name, host, stream))
-                    if data:
-                        yield OutputChunk(
-                            run_id=run.run_id,
-                            step_index=step.index,
-                            step=step.name,
-                            host=name,
-                            stream=stream,
-                            data=data,
-                        )
+                await self._tell(run, step, imaginable_logs(step.index, name, host))
 
-    async def _newest(self, run_id: str, key: LogKey) -> bytes:
-        known = (key.step, key.host, key.item, key.attempt, key.stream)
-        end = self._ends.get(known, 0)
-        found = await self._store.read(run_id, key, end, limit=_WINDOW_BYTES)
-        if found.size - end > _WINDOW_BYTES:
-            found = await self._store.read(
-                run_id, key, found.size - _WINDOW_BYTES, limit=_WINDOW_BYTES
+    async def of_host(self, run: RunSnapshot, index: int | None, host: str | None) -> None:
+        if index is None or host is None or index >= len(run.steps):
+            return
+        await self._tell(run, run.steps[index], (await self._keys(run)).get((index, host), ()))
+
+    async def of_all(self, run: RunSnapshot) -> None:
+        self._version = -1  # something may have been printed since
+        for (index, _), keys in (await self._keys(run)).items():
+            if index < len(run.steps):
+                await self._tell(run, run.steps[index], keys)
+
+    async def _keys(self, run: RunSnapshot) -> dict[tuple[int, str], list[LogKey]]:
+        """Of what there is output, asked once for each state of the run."""
+        if self._version != run.version:
+            self._version, self._kept = run.version, {}
+            if isinstance(self._store, LogListing):
+                found = await self._store.list_logs(run.run_id)
+            else:
+                found = [
+                    key
+                    for step in run.steps
+                    for name, host in step.hosts.items()
+                    for key in imaginable_logs(step.index, name, host)
+                ]
+            for key in found:
+                self._kept.setdefault((key.step, key.host), []).append(key)
+        return self._kept
+
+    async def _tell(self, run: RunSnapshot, step: StepState, keys: Iterable[LogKey]) -> None:
+        for key in keys:
+            if key in self._over:
+                continue
+            await self._tell_stream(run, step, key)
+            if _is_over(step.hosts.get(key.host), key):
+                self._over.add(key)
+
+    async def _tell_stream(self, run: RunSnapshot, step: StepState, key: LogKey) -> None:
+        while True:
+            end = self._ends.get(key, 0)
+            found = await self._store.read(run.run_id, key, end, limit=_WINDOW_BYTES)
+            self._ends[key] = found.offset + len(found.data)
+            if not found.data:
+                return
+            chunk = OutputChunk(
+                run_id=run.run_id,
+                step_index=step.index,
+                step=step.name,
+                host=key.host,
+                stream=key.stream,
+                data=found.data,
             )
-        self._ends[known] = found.offset + len(found.data)
-        return found.data
+            for listener in self._listeners:
+                listener.output(chunk)
+            if self._ends[key] >= found.size:
+                return
 
 
-def _key(step: int, name: str, host: HostState, stream: str) -> LogKey:
-    for number, item in enumerate(host.items):
-        if item.status is HostStatus.RUNNING:
-            attempt = max(item.attempts, 1)
-            return LogKey(step=step, host=name, item=number, attempt=attempt, stream=stream)
-    return LogKey(step=step, host=name, attempt=max(host.attempts, 1), stream=stream)
+def _is_over(host: HostState | None, key: LogKey) -> bool:
+    """As the record has it, no more is printed there."""
+    if host is None:
+        return False
+    task = host if key.item is None or key.item >= len(host.items) else host.items[key.item]
+    return task.status in ENDED_HOST or key.attempt < task.attempts
+
+
+def imaginable_logs(step: int, name: str, host: HostState) -> Iterator[LogKey]:
+    """Where the store cannot say: each attempt that the record has may have printed something."""
+    tasks: list[tuple[int | None, ItemState]] = list(enumerate(host.items)) or [(None, host)]
+    for item, state in tasks:
+        for attempt in range(1, state.attempts + 1):
+            for stream in STREAMS:
+                yield LogKey(step=step, host=name, item=item, attempt=attempt, stream=stream)
 
 
 def watch(settings: Settings, word: str, stopped: str, *, as_json: bool) -> int:
@@ -220,4 +275,4 @@ async def _watch(settings: Settings, word: str, view: View) -> RunSnapshot:
 async def _explain(store: RunStateStore, run: RunSnapshot) -> str:
     """The sentence of ``tenure explain``."""
     now = SystemClock().now()
-    return neutral((await explain_as_read(store, run, now=now, presence=presence)).text)
+    return to_type(neutral((await explain_as_read(store, run, now=now, presence=presence)).text))

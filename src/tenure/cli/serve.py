@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client")
 
 
-class Front(NamedTuple):
+class ServedGateway(NamedTuple):
     address: str
     store: OpenStore
     token: AdminToken | None
@@ -120,7 +120,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 @asynccontextmanager
-async def fronting(settings: Settings, entry: Entry) -> AsyncIterator[Front]:
+async def fronting(settings: Settings, entry: Entry) -> AsyncIterator[ServedGateway]:
     """Raises ``NotSafe``, ``CannotListen``, and the errors of opening the store."""
     from tenure.gateway.calls import Limits
     from tenure.gateway.metrics import Meters, measured
@@ -154,13 +154,13 @@ async def fronting(settings: Settings, entry: Entry) -> AsyncIterator[Front]:
                     token = await admin_token(counted, entry.token_file)
                 try:
                     with recorded(address, token):
-                        yield Front(address, counted, token)
+                        yield ServedGateway(address, counted, token)
                 finally:
                     if token is not None and token.is_new and not counted.durable:
                         token.path.unlink(missing_ok=True)  # the store that knows it ends, too
 
 
-Fronting = Callable[[Settings], AbstractAsyncContextManager[Front]]
+Fronting = Callable[[Settings], AbstractAsyncContextManager[ServedGateway]]
 
 
 def serve(

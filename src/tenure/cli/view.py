@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tenure.cli.display import json_lines, report
 from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.lines import PlainView, Printer
-from tenure.cli.display.text import complain, dim, note, say
+from tenure.cli.display.text import complain, dim, note, say, to_type
 from tenure.cli.exit_codes import OF_STATUS, READER_LEFT, Exit
 from tenure.cli.streams import discard
 from tenure.model.decide import waits_for_approval
@@ -78,7 +78,8 @@ def conclude(run: RunSnapshot, style: Style, place: str, *, tracked: bool = True
         return Exit.REFUSED
     word = "canceled" if run.cancel_requested_at else "interrupted"
     owner = owner_label(run.owner_id)
-    note(f"{owner} is gone: no worker continues this run; tenure reconcile marks it as {word}")
+    said = f"{owner} is gone: no worker continues this run; tenure reconcile marks it as {word}"
+    note(to_type(said))
     return OF_STATUS[word]
 
 

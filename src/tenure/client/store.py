@@ -30,7 +30,7 @@ from tenure.model.errors import (
 from tenure.model.ids import check_run_id
 from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.query import MAX_PAGE, Page, RunFilter, bounded_limit
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import CallbackTarget, RunSnapshot, RunSummary
 from tenure.model.update import (
     Fencing,
@@ -47,7 +47,7 @@ from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import LogKey, LogSlice
 from tenure.runtime.options import RunOptions
 from tenure.runtime.recipe import Definition
-from tenure.runtime.recovery import EndedRuns
+from tenure.runtime.reconciler import EndedRuns
 from tenure.runtime.retry import RetryOptions
 from tenure.wire.leases import (
     MAX_WRITES_BYTES,

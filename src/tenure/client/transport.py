@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from enum import Enum
@@ -12,6 +13,7 @@ from ipaddress import ip_address
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakKeyDictionary
 
 import msgspec
 from aiohttp import (
@@ -34,7 +36,7 @@ from tenure.model.errors import (
     TenureError,
     UnknownStore,
 )
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.wire.addresses import shown_address
 
 
@@ -109,23 +111,47 @@ class Reply(NamedTuple):
             ) from error
 
 
+class _Sessions:
+    """Those of one event loop. The generator is what the loop knows of them: it closes every open
+    asynchronous generator before it ends."""
+
+    def __init__(self) -> None:
+        self.of: dict[Lane, ClientSession] = {}
+        self._until_closed = self._kept()
+
+    async def open(self) -> None:
+        await anext(self._until_closed)
+
+    async def close(self) -> None:
+        await self._until_closed.aclose()
+
+    async def _kept(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            sessions, self.of = self.of, {}
+            for session in sessions.values():
+                await session.close()
+
+
 class HttpTransport:
     """``token`` defaults to ``TENURE_TOKEN``; it is sent in a header, and shown nowhere.
 
-    Belongs to the event loop that uses it first, until it is closed.
+    It may be used from several event loops, one after the other or in threads of their own. Each
+    has its own connections, which are closed by ``close`` there, or when the loop ends.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
         self.address = address_of(url)
         self._token = _checked(token if token is not None else os.environ.get(TOKEN, ""))
         self._timeout = timeout
-        self._sessions: dict[Lane, ClientSession] = {}
+        self._sessions: WeakKeyDictionary[AbstractEventLoop, _Sessions] = WeakKeyDictionary()
 
     async def close(self) -> None:
-        """Idempotent; the next request opens it again."""
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            await session.close()
+        """Of this event loop. May be called twice; the next request opens it again."""
+        sessions = self._sessions.pop(get_running_loop(), None)
+        if sessions is not None:
+            await sessions.close()
 
     async def ask(
         self,
@@ -164,7 +190,8 @@ class HttpTransport:
         url = URL(f"{self.address}{path}{_written(query)}", encoded=True)
         timeout = ClientTimeout(total=self._timeout + wait, sock_connect=_CONNECT_TIMEOUT_S)
         try:
-            async with self._session(Lane.APART if apart else Lane.COMMON).request(
+            session = await self._opened(Lane.APART if apart else Lane.COMMON)
+            async with session.request(
                 method,
                 url,
                 data=_in_pieces(body),
@@ -186,7 +213,8 @@ class HttpTransport:
         if place is not None:
             headers["last-event-id"] = place
         try:
-            async with self._session(Lane.STREAMS).get(
+            session = await self._opened(Lane.STREAMS)
+            async with session.get(
                 URL(f"{self.address}{path}{_written(query)}", encoded=True),
                 headers=headers,
                 timeout=ClientTimeout(
@@ -205,11 +233,15 @@ class HttpTransport:
         why = str(error) or type(error).__name__
         return StoreUnavailable(f"{self.address} did not answer: {why}")
 
-    def _session(self, lane: Lane) -> ClientSession:
-        session = self._sessions.get(lane)
+    async def _opened(self, lane: Lane) -> ClientSession:
+        sessions = self._sessions.get(get_running_loop())
+        if sessions is None:
+            sessions = self._sessions[get_running_loop()] = _Sessions()
+            await sessions.open()
+        session = sessions.of.get(lane)
         if session is None:
             _, most = lane.value
-            session = self._sessions[lane] = ClientSession(
+            session = sessions.of[lane] = ClientSession(
                 connector=TCPConnector(limit=most, keepalive_timeout=_IDLE_TIMEOUT_S),
                 cookie_jar=DummyCookieJar(),
                 headers={"user-agent": f"tenure/{__version__}", "accept": "application/json"},

@@ -27,14 +27,14 @@ from tenure.ports.leases import Presence
 from tenure.ports.store import ReadinessCheck, RunStateStore
 from tenure.runtime.options import RunOptions
 from tenure.runtime.prepare import Source
-from tenure.runtime.recovery import EndedRuns
+from tenure.runtime.reconciler import EndedRuns
 from tenure.runtime.retry import RetryOptions
 from tenure.wire.runs import NoQuery
+from tenure.workflow.callbacks import Signing
 
 READ = frozenset(Role)
 OPERATE = frozenset({Role.OPERATOR, Role.ADMIN})
 WORK = frozenset({Role.WORKER, Role.ADMIN})
-ADMINISTER = frozenset({Role.ADMIN})
 
 
 class Caller(Struct, frozen=True, gc=False):
@@ -91,6 +91,9 @@ class StoreWatch:
 
 class Operations(Protocol):
     """Every change of a run other than executing it, such as a ``Runner``'s."""
+
+    @property
+    def signing(self) -> Signing: ...
 
     async def submit(
         self, workflow: Any, options: RunOptions = ..., *, update_id: str | None = ...
@@ -264,7 +267,7 @@ _MAX_CACHED_WORKFLOWS = 64
 _MAX_CACHED_CHARACTERS = 8 << 20
 
 
-class Library(Generic[T]):
+class ParsedWorkflows(Generic[T]):
     """Parsed workflows by their text. Parsing is CPU work, so it is done by one thread at a
     time."""
 

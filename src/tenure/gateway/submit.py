@@ -31,6 +31,7 @@ from tenure.runtime.prepare import Source
 from tenure.runtime.retry import RetryOptions
 from tenure.wire.runs import NewCallback, NoQuery, RetryRequest, Submission, SubmitOptions
 from tenure.workflow.arguments import compile_loop
+from tenure.workflow.callbacks import Signing
 from tenure.workflow.parse import placed
 from tenure.workflow.plan import Exports, PlannedStep, make_plan
 from tenure.workflow.spec import CallbackSpec
@@ -82,7 +83,20 @@ async def _submitted(call: Call[NoQuery, Submission], key: RequestKey | None) ->
     most = call.parts.limits.run_tasks
     await asyncio.to_thread(_check_tasks, source, body.options, most)
     options = _options(body, call.caller, key)
+    _check_signing(call.parts.desk.signing, source, options)
     return await call.parts.desk.submit(source, options, update_id=key.update_id if key else None)
+
+
+def _check_signing(signing: Signing, source: Source, options: RunOptions) -> None:
+    """Also checked where it is signed: the settings may change, and a worker has its own."""
+    for index, target in enumerate(source.workflow.callbacks):
+        if fault := signing.fault_of(target):
+            found = ("callbacks", index, "secret_env"), fault.message, fault.hint or ""
+            raise InvalidWorkflow(placed([found], source.source, source.text))
+    for index, given in enumerate(options.callbacks):
+        if fault := signing.fault_of(given):
+            said = f"callbacks[{index}].secret_env: {fault.message}; {fault.hint}"
+            raise InvalidOptions([said])
 
 
 def _check_tasks(source: Source, options: SubmitOptions, most: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from tenure.model.snapshot import Annotation, CallbackTarget, ErrorInfo, RunSnapshot
 from tenure.model.status import HostStatus, RunStatus, StepStatus
@@ -59,9 +60,10 @@ def new_run(
     lease: LeaseRequest | None = None,
     approval_seconds: float | None = None,
 ) -> NewRun:
-    """A creation with its first event; ``by`` names the submitter."""
-    status = snapshot.status
-    first = Event(type="run." + status, status=status, data={"by": by} if by else None)
+    """A creation with its first events; ``by`` names the submitter. A run's life begins with
+    ``queued``, also if it is running when it is created."""
+    queued = _run_event(RunChange(status=RunStatus.QUEUED))
+    first = replace(queued, data={"by": by}) if by else queued
     events = (first, *_born_running(snapshot))
     return NewRun(
         snapshot=snapshot,
@@ -265,8 +267,10 @@ def address(
 
 
 def _born_running(snapshot: RunSnapshot) -> list[Event]:
-    """Intents that a creation already carries."""
-    events: list[Event] = []
+    """What has begun in the snapshot of a creation: the run itself, and its first intents."""
+    if snapshot.status is RunStatus.QUEUED:
+        return []
+    events = [_run_event(RunChange(status=snapshot.status))]
     for step in snapshot.steps:
         if step.status == "pending":
             continue

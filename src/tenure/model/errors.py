@@ -2,7 +2,6 @@
 
 TenureError
 ├── InvalidRunId                 the id breaks the rules; nothing was stored
-├── InvalidOptions               run options that are not of their types; nothing was stored
 ├── InvalidOptions               run options of the wrong type; nothing was stored
 ├── RunnerClosed                 this runner was closed; open it again, or create another
 ├── UnknownStore                 no such kind of store URL, or its extra is not installed
@@ -18,6 +17,7 @@ TenureError
 │   ├── HostUnreachable          it could not be contacted; nothing was started
 │   ├── NotStarted               the command could not be started; nothing ran
 │   ├── StillRunning             it was told to end, and its end could not be confirmed
+│   ├── SupervisorLost           it was ended with its supervisor; nothing of it is left
 │   └── Untrusted                it was ended: its run may have another owner by now
 └── StoreError
     ├── RunNotFound
@@ -209,6 +209,11 @@ class StillRunning(TransportError):
 
     Raised in place of ``CancelledError``, which would claim that it is gone.
     """
+
+
+class SupervisorLost(TransportError):
+    """The supervisor of the command was killed. Nothing of the command is left, and how it would
+    have ended is not known."""
 
 
 class Untrusted(TransportError):

@@ -501,7 +501,7 @@ def taken_by(
 _MIN_LATE_ANSWERS = 3
 
 
-class Pace:
+class LateAnswers:
     """Whether one store that answers late was away, or is always slow, as one process sees it.
 
     While a store is away no lease can be renewed, so after it expired leases are left to their

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from msgspec import DecodeError, Struct, json
+from msgspec.structs import force_setattr
 
 from tenure.model.decide import waits_for_approval
 from tenure.model.errors import InvalidCursor
@@ -41,6 +42,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """Only runs that still wait for approval, in time or not."""
 
     def __post_init__(self) -> None:
+        force_setattr(self, "statuses", frozenset(map(RunStatus, self.statuses)))
         for moment in (self.created_from, self.created_to):
             if moment is not None and moment.tzinfo is None:
                 raise ValueError(f"{moment.isoformat()} does not say its time zone")

@@ -16,8 +16,17 @@ def plain_members(kind: type[E]) -> type[E]:
     return kind
 
 
+class AnyCase(StrEnum):
+    """What comes from outside may be written in any letter case; it is kept in small letters."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> AnyCase | None:
+        written = value.lower() if isinstance(value, str) else value
+        return next((member for member in cls if member.value == written), None)
+
+
 @plain_members
-class RunStatus(StrEnum):
+class RunStatus(AnyCase):
     QUEUED = "queued"
     RUNNING = "running"
     SUCCESS = "success"
@@ -27,7 +36,7 @@ class RunStatus(StrEnum):
 
 
 @plain_members
-class StepStatus(StrEnum):
+class StepStatus(AnyCase):
     PENDING = "pending"
     RUNNING = "running"
     SUCCESS = "success"
@@ -38,7 +47,7 @@ class StepStatus(StrEnum):
 
 
 @plain_members
-class HostStatus(StrEnum):
+class HostStatus(AnyCase):
     PENDING = "pending"
     RUNNING = "running"
     SUCCESS = "success"
@@ -53,7 +62,7 @@ class HostStatus(StrEnum):
 
 
 @plain_members
-class DeliveryState(StrEnum):
+class DeliveryState(AnyCase):
     WAITING = "waiting"
     DELIVERED = "delivered"
     DEAD = "dead"
@@ -66,7 +75,7 @@ class StepKind(StrEnum):
 
 
 @plain_members
-class Recovery(StrEnum):
+class Recovery(AnyCase):
     """What becomes of a run whose owner is gone."""
 
     INTERRUPT = "interrupt"

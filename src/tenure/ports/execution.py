@@ -7,7 +7,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from tenure.model.errors import HostUnreachable, LeaseLost, StillRunning, Untrusted
+from tenure.model.errors import (
+    HostUnreachable,
+    LeaseLost,
+    StillRunning,
+    SupervisorLost,
+    Untrusted,
+)
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus
 from tenure.model.update import RecordedEvent
@@ -55,6 +61,13 @@ class Output(Protocol):
         """``stream`` is ``stdout`` or ``stderr``. Waits while the receiver is behind, so that
         memory stays bounded whatever is printed."""
         ...
+
+
+@runtime_checkable
+class CutOutput(Protocol):
+    """An ``Output`` that remembers whether something was left out before it came here."""
+
+    def note_cut(self) -> None: ...
 
 
 class Copy(Output, Protocol):
@@ -108,6 +121,15 @@ class LocalTasks(Struct, frozen=True, kw_only=True):
     """As whom, where the executing process is root."""
 
 
+@runtime_checkable
+class Contacts(Protocol):
+    """A ``Transport`` that can find out whether a host can be contacted, changing nothing there."""
+
+    async def contact(self, host: Endpoint) -> None:
+        """``HostUnreachable``."""
+        ...
+
+
 # Masking of secrets. Code that shortens or tidies text must mask it first: half a secret, or one
 # whose tab became a blank, is no longer recognised afterwards.
 
@@ -158,7 +180,7 @@ class _Plain:
 NOTHING_SECRET = NothingSecret()
 
 
-LET_THROUGH = (LeaseLost, HostUnreachable, StillRunning, Untrusted)
+LET_THROUGH = (LeaseLost, HostUnreachable, StillRunning, SupervisorLost, Untrusted)
 """Errors that are no failure of an action: they pass through to the code that runs it."""
 
 

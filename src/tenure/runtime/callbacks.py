@@ -31,13 +31,13 @@ from tenure.aio import pause, until_answered
 from tenure.model import compose
 from tenure.model.errors import VersionConflict
 from tenure.model.outbox import Delivery, GiveUp, Outcome, RetryLater, origin_of
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.model.status import TERMINAL_RUN, DeliveryState
 from tenure.model.update import CallbackFailure, Event, NewDelivery, Receipt, record
 from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox, RunStateNotifier
 from tenure.ports.store import Attended, RunStateStore
-from tenure.runtime.attempts import attempt, note_given_up, outcome_of
+from tenure.runtime.callback_attempts import attempt, note_given_up, outcome_of
 from tenure.runtime.group_commit import GroupCommit
 from tenure.runtime.options import CallbackSettings
 from tenure.runtime.relay import Relay

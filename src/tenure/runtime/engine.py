@@ -21,7 +21,8 @@ from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import ENDED_HOST, HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange, StepChange
 from tenure.ports.execution import NOTHING_SECRET, Masking
-from tenure.runtime.executor import Assignment, Executor, FailedAttempt, Outcome
+from tenure.runtime.executor import SUPERVISOR_LOST, Assignment, Executor, FailedAttempt, Outcome
+from tenure.runtime.host_tasks import HostTasks, Result
 from tenure.runtime.recipe import Prepared, Recipe
 from tenure.runtime.resume import UnknownTask, UnknownTasks, resume
 from tenure.runtime.schedule import PendingChanges, Schedule, Start, change_of
@@ -35,7 +36,6 @@ from tenure.runtime.stop import (
     not_trusted,
     timed_out,
 )
-from tenure.runtime.tasks import HostTasks, Result
 from tenure.runtime.writer import RunTracker
 from tenure.workflow.plan import Exports
 
@@ -127,10 +127,12 @@ class Engine:
         files: Mapping[str, bytes] | None = None,
         progress_interval: float = 0.0,
         resumes: bool = False,
+        max_takeovers: int = 5,
         masks: Masking = NOTHING_SECRET,
         now: Callable[[], datetime],
     ) -> None:
-        """``resumes``: another worker continues the run if it is lost here."""
+        """``resumes``: another worker continues the run if it is lost here. ``max_takeovers``: how
+        often a task may lose its supervisor."""
         self._now = now
         self._run_id = run_id
         self._resumes = resumes
@@ -145,8 +147,7 @@ class Engine:
         self._tasks = HostTasks(masks)
         self._attempts: dict[Start, tuple[int, str | UnsetType]] = {}
         """The newest attempt of a task and its message, not recorded yet."""
-        self._in_doubt: UnknownTasks | None = None
-        """Tasks begun by an earlier owner; ``None`` if there are none."""
+        self._in_doubt = UnknownTasks(self._tasks, self._schedule, max_takeovers)
         self._ended: list[EndedTask] = []
         """Tasks that were cut short, for the run's error."""
         self._handed_over: dict[Start, Outcome] = {}
@@ -228,8 +229,7 @@ class Engine:
         if unknown_tasks:
             if self._tracker.cancel_requested_at is not None:
                 self.stop(REQUESTED)
-            self._in_doubt = UnknownTasks(self._tasks, self._schedule, self._probe)
-            self._in_doubt.decide(unknown_tasks, pending)
+            self._in_doubt.decide(unknown_tasks, self._probe, pending)
             if pending:
                 await self._record(pending)
                 pending = PendingChanges()
@@ -257,7 +257,7 @@ class Engine:
         for start, outcome in results:
             if outcome.cut_short or outcome.status is _UNKNOWN:
                 continue
-            if self._in_doubt is None or not self._in_doubt.settled(start, outcome, pending):
+            if not self._in_doubt.settled(start, outcome, pending):
                 self._schedule.settle(start, outcome, pending)
         if pending:
             await self._record(pending)
@@ -281,12 +281,8 @@ class Engine:
             elif short_task and progress.recipe.short:
                 return start
             else:
-                tasks.begin(start, self._execute, first=not self._earlier_attempts(start))
+                tasks.begin(start, self._execute, first=not self._in_doubt.attempts(start))
         return None
-
-    def _earlier_attempts(self, start: Start) -> int:
-        """Attempts made by earlier owners."""
-        return 0 if self._in_doubt is None else self._in_doubt.attempts(start)
 
     def _process_results(self, pending: PendingChanges) -> RunStatus | None:
         """Settle the results that arrived, into ``pending``; the run's status if it ends."""
@@ -302,8 +298,13 @@ class Engine:
                 tasks.take_back(results)
                 raise self._own_lease_loss
         for start, outcome in results:
-            if self._in_doubt is not None and self._in_doubt.settled(start, outcome, pending):
+            if self._in_doubt.settled(start, outcome, pending):
                 continue
+            if outcome.status is _UNKNOWN and outcome.kind == SUPERVISOR_LOST:
+                ended = self._in_doubt.lost_supervisor(start, outcome, self._probe, pending)
+                if ended is None:
+                    continue
+                outcome = ended
             schedule.settle(start, outcome, pending)
             if outcome.cut_short:
                 self._ended.append(EndedTask(start.progress.recipe.name, start.host, outcome))
@@ -346,7 +347,7 @@ class Engine:
             unwanted = item_unwanted(progress.recipe, scope)
             if unwanted is not None:
                 return _known(unwanted)
-        assignment = self._assignment(start, progress.recipe, scope, self._earlier_attempts(start))
+        assignment = self._assignment(start, progress.recipe, scope, self._in_doubt.attempts(start))
         return self._executor.execute(assignment, partial(self._note_attempt, start))
 
     def _probe(self, start: Start) -> Awaitable[Outcome]:

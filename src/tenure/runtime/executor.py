@@ -20,6 +20,7 @@ from tenure.model.errors import (
     InvalidArguments,
     LeaseLost,
     StillRunning,
+    SupervisorLost,
     TenureError,
     Untrusted,
 )
@@ -35,7 +36,7 @@ from tenure.ports.execution import (
     Transport,
 )
 from tenure.runtime.masking import Masks
-from tenure.runtime.output import Printed, TaskOutput
+from tenure.runtime.output import OutputSink, TaskOutput
 from tenure.runtime.recipe import Recipe
 from tenure.runtime.time_limit import TimeLimit
 from tenure.workflow.durations import show_duration
@@ -44,9 +45,12 @@ _ENDS = frozenset(
     {HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.SKIPPED, HostStatus.UNREACHABLE}
 )
 _TRIED_AGAIN = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE})
+SUPERVISOR_LOST = "supervisor_lost"
+"""Kind of a task that is ``unknown`` and yet gone: its step's ``on_takeover`` decides."""
 _NO_FAILURES = (
     (Untrusted, HostStatus.INTERRUPTED, "lease"),
     (StillRunning, HostStatus.UNKNOWN, "still_running"),
+    (SupervisorLost, HostStatus.UNKNOWN, SUPERVISOR_LOST),
     (HostUnreachable, HostStatus.UNREACHABLE, "unreachable"),
 )
 """Errors that leave open whether the action succeeded, with the status and kind they lead to."""
@@ -141,7 +145,7 @@ class Executor:
     def __init__(
         self,
         transport: Transport,
-        printed: Callable[[Assignment, int], Printed],
+        printed: Callable[[Assignment, int], OutputSink],
         masks: Masks | None = None,
     ) -> None:
         self._transport = transport
@@ -308,7 +312,7 @@ def _failed(error: Exception) -> TaskResult:
 
 
 def _outcome(
-    result: TaskResult, attempt: int, printed: Printed | None, masks: Masking = NOTHING_SECRET
+    result: TaskResult, attempt: int, printed: OutputSink | None, masks: Masking = NOTHING_SECRET
 ) -> Outcome:
     stdout, stderr = (printed.stdout, printed.stderr) if printed is not None else (None, None)
     return Outcome(

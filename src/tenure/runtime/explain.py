@@ -377,7 +377,7 @@ def _coarse(seconds: float) -> str:
 _CLOCK_SAMPLES = 7
 
 
-class Answer(NamedTuple):
+class ClockSample(NamedTuple):
     asked_at: datetime
     """By the local clock."""
     store_time: datetime
@@ -392,11 +392,11 @@ async def clock_offset(store: StoreClock, now: Callable[[], datetime]) -> float:
     for _ in range(_CLOCK_SAMPLES):
         asked_at, start = now(), loop.time()
         store_time = await store.store_time()
-        answers.append(Answer(asked_at, store_time, loop.time() - start))
+        answers.append(ClockSample(asked_at, store_time, loop.time() - start))
     return offset(answers)
 
 
-def offset(answers: Sequence[Answer]) -> float:
+def offset(answers: Sequence[ClockSample]) -> float:
     """By the quickest answer, assuming it was given half-way: the error is at most half of its
     round trip."""
     quickest = min(answers, key=lambda answer: answer.took)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tenure.aio import cancel_and_wait
 from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
-from tenure.model.leases import LATE, Pace
+from tenure.model.leases import LATE, LateAnswers
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.store import BatchUpdates, ParallelBatches, RunStateStore
 
@@ -44,7 +44,7 @@ class InTouch:
     def __init__(self, contact: StoreContact) -> None:
         self._contact = contact
         self._needed = contact.needed
-        self._pace = Pace()
+        self._pace = LateAnswers()
         self._awake_since = self._due = asyncio.get_running_loop().time()
 
     @property

@@ -515,7 +515,7 @@ class RenewerThread:
             self._renewal_loop.end()
 
 
-class Renewal(Protocol):
+class RenewalPlace(Protocol):
     """Where renewals are made: in a thread, or in the loop that drives the runs."""
 
     def begin(self, *, was_idle: bool) -> None:
@@ -546,7 +546,7 @@ class LeaseRenewer:
             timing=timing,
             touch=touch,
         )
-        self._renewal: Renewal
+        self._renewal: RenewalPlace
         if self._has_leases and isinstance(store, KeptApart):
             self._renewal = RenewalInThread(store, self._held_leases, rounds, timing.pace)
         else:

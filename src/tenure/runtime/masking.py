@@ -1,8 +1,9 @@
 """Masks secret values in everything that leaves the executing process.
 
 A value is searched for as it is, escaped for JSON, HTML, XML and URLs, as a Python ``repr``, and as
-Latin-1; of a value with several lines also every line that is long enough not to be ordinary text,
-since tools print lines one by one. Output arrives in chunks: bytes that may begin a secret are held
+Latin-1; in base64 and in hex, also with other data around it (``Authorization: Basic``); of a value
+with several lines also every line that is long enough not to be ordinary text, since tools print
+lines one by one. Output arrives in chunks: bytes that may begin a secret are held
 back, at most the length of its longest form. Occurrences that overlap or touch become one mask, so
 that neither their number nor their length shows.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -322,11 +324,30 @@ _MIN_LINE_CHARS = 8
 
 
 def texts_of(secret: str) -> Iterator[str]:
-    """The secret, and those of its lines that are long enough."""
+    """The secret, its encodings, and those of its lines that are long enough."""
     lines = secret.splitlines() if "\n" in secret else []
     for text in (secret, secret.strip(), *(each for each in lines if len(each) >= _MIN_LINE_CHARS)):
         if text:
             yield text
+    for text in {secret, secret.strip()}:
+        yield from _encodings(text.encode(errors="replace"))
+        with suppress(UnicodeEncodeError):  # what HTTP clients make of a password
+            yield from _encodings(text.encode("latin-1"))
+
+
+def _encodings(data: bytes) -> Iterator[str]:
+    """``data`` in hex and base64. In base64 three bytes are four characters, so there are three
+    forms: with none, one or two bytes in the group before its own. Characters that also depend on
+    the bytes around are left out, except at the end, where there may be none."""
+    if len(data) < SHORTEST_TELLING:
+        return  # so short an encoding is in ordinary text
+    yield data.hex()
+    yield data.hex().upper()
+    for before, begin in enumerate((0, 2, 3)):
+        padded = b64encode(bytes(before) + data).decode()
+        for end in ((before + len(data)) * 8 // 6, len(padded.rstrip("=")), len(padded)):
+            yield padded[begin:end]
+            yield padded[begin:end].replace("+", "-").replace("/", "_")
 
 
 def forms_of(text: str) -> Iterator[bytes]:

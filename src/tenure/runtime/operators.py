@@ -27,7 +27,7 @@ from tenure.system import SystemClock
 if TYPE_CHECKING:
     from tenure.runtime.options import RunOptions
     from tenure.runtime.recipe import Definition
-    from tenure.runtime.recovery import EndedRuns
+    from tenure.runtime.reconciler import EndedRuns
     from tenure.runtime.retry import RetryOptions
 
 

@@ -21,11 +21,12 @@ from tenure.model.codec import UNSTORABLE, encode, why_not_kept
 from tenure.model.errors import InvalidOptions, InvalidWorkflow
 from tenure.model.leases import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.query import MAX_AGE_SECONDS
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
 from tenure.ports.callbacks import RunStateNotifier
 from tenure.ports.store import RunStateStore
+from tenure.workflow.callbacks import Signing, read_hooks
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import called, shown
 
@@ -273,6 +274,9 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
 
     targets: tuple[CallbackSpec | CallbackTarget, ...] = ()
     """Targets for every run, besides those of its workflow and its options."""
+    hooks: Mapping[str, Sequence[str]] = {}
+    """Origins that each secret signs for, besides those of ``targets`` and of workflows given to
+    ``Runner.run``: ``{"TENURE_HOOK_SHOP": ["https://shop.example"]}``."""
     attempts: int = 8
     """In all; after that the callback is a dead letter."""
     delay: float = 5.0
@@ -290,6 +294,13 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
         _refuse(broken(_OF_CALLBACKS, self, _OF_CALLBACKS))
         _refuse(_problems_of_targets("targets", self.targets))
         force_setattr(self, "targets", tuple(self.targets))
+        try:
+            force_setattr(self, "hooks", read_hooks(self.hooks))
+        except ValueError as error:
+            raise InvalidOptions([f"hooks: {error}"]) from error
+
+    def signing(self) -> Signing:
+        return Signing(self.hooks, self.targets)
 
     @property
     def policy(self) -> RetryPolicy:
@@ -308,6 +319,7 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
 
 _OF_CALLBACKS: Rules = {
     "targets": _TARGETS,
+    "hooks": (is_a(Mapping[str, Any]), "a map from names to origins"),
     "attempts": whole(1, MOST_ATTEMPTS),
     "delay": _up_to(LONGEST_DELAY_S),
     "backoff": (is_number(1, LARGEST_BACKOFF), f"a number from 1 to {LARGEST_BACKOFF:g}"),

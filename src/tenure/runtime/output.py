@@ -190,6 +190,10 @@ class LogWriter:
         if kept:
             await self._append(stream, kept)
 
+    @property
+    def dropped(self) -> bool:
+        return bool(self._dropped) or self._broken
+
     async def close(self) -> None:
         """Append a note where output was dropped."""
         for stream in tuple(self._unacknowledged):
@@ -273,9 +277,9 @@ class TaskOutput:
 
     __slots__ = ("_begin", "printed")
 
-    def __init__(self, begin: Callable[[], Printed]) -> None:
+    def __init__(self, begin: Callable[[], OutputSink]) -> None:
         self._begin = begin
-        self.printed: Printed | None = None
+        self.printed: OutputSink | None = None
 
     def write(self, stream: str, data: bytes) -> Coroutine[Any, Any, None]:
         return self._begun().write(stream, data)
@@ -283,13 +287,16 @@ class TaskOutput:
     def copy_into(self, folder: str) -> Coroutine[Any, Any, OutputFiles]:
         return self._begun().copy_into(folder)
 
-    def _begun(self) -> Printed:
+    def note_cut(self) -> None:
+        self._begun().note_cut()
+
+    def _begun(self) -> OutputSink:
         if self.printed is None:
             self.printed = self._begin()
         return self.printed
 
 
-class Printed:
+class OutputSink:
     """The sink for the output of one attempt. ``open_log`` is called when there is something to
     keep; ``stem`` returns the stem of files with a copy.
 
@@ -316,8 +323,13 @@ class Printed:
         self._open_log = open_log
         self._log: LogWriter | None = None
         self._show = show
+        self._cut = False
         self.stdout: Tail | None = None
         self.stderr: Tail | None = None
+
+    def note_cut(self) -> None:
+        """The action left out something of what was printed."""
+        self._cut = True
 
     async def write(self, stream: str, data: bytes) -> None:
         if self._masks:
@@ -372,7 +384,9 @@ class Printed:
 
     @property
     def truncated(self) -> bool:
-        return _cut(self.stdout) or _cut(self.stderr)
+        """Something was left out: of the tails, of the log, or by the action itself."""
+        dropped = self._log is not None and self._log.dropped
+        return self._cut or dropped or _cut(self.stdout) or _cut(self.stderr)
 
 
 def _cut(tail: Tail | None) -> bool:

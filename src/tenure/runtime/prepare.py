@@ -31,10 +31,11 @@ from tenure.workflow.spec import CallbackSpec, Handler, PlanMode, Step, Workflow
 from tenure.workflow.undefined import not_supplied
 from tenure.workflow.wording import called
 
-# Files that travel with a run. They are read when it is created and kept in its definition, so that
-# a takeover or a retry has them as they were. A name that depends on an export or a secret is known
-# only while the run lasts, and a file may be made by an earlier step: a run that is executed at
-# once reads such files from the workflow's folder; one that waits for a worker is refused.
+# Files that travel with a run are read when it is created and kept in its definition, so that a
+# takeover or a retry has them as they were. A missing file is a mistake, found before the first
+# step, unless an earlier step names it too and so may make it. A name that depends on an export or
+# a secret is known only while the run lasts: a run that is executed at once reads such files from
+# the workflow's folder; one that waits for a worker is refused.
 
 MAX_FILES = 10_000
 MAX_FILES_BYTES = 32 * 1024 * 1024
@@ -54,6 +55,11 @@ class FileArgument(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     compiled: CompiledArgs
     loop: CompiledLoop | None = None
+    before: Sequence[Mapping[str, Any]] = ()
+    """The arguments of the steps before."""
+
+    def may_be_made(self, name: str) -> bool:
+        return any(Path(name).name in str(args) for args in self.before)
 
     def names(self, exports: Exports) -> Iterator[str | None]:
         """The file names it renders to; ``None`` for one that is not known yet."""
@@ -78,15 +84,21 @@ class FileArgument(Struct, frozen=True, kw_only=True):
 def file_arguments(plan: Plan, catalogue: Catalogue) -> tuple[FileArgument, ...]:
     """All file arguments of a plan."""
     found: list[FileArgument] = []
-    for step in plan.steps:
-        found += _of(step.step, f"steps[{step.index}]", step.hosts, catalogue)
+    args = [step.step.args for step in plan.steps]
+    for place, step in enumerate(plan.steps):
+        found += _of(step.step, f"steps[{step.index}]", step.hosts, catalogue, args, place)
     for place, handler in enumerate(plan.handlers.values()):
-        found += _of(handler, f"handlers[{place}]", tuple(plan.hosts), catalogue)
+        found += _of(handler, f"handlers[{place}]", tuple(plan.hosts), catalogue, args, len(args))
     return tuple(found)
 
 
 def _of(
-    what: Step | Handler, path: str, hosts: tuple[str, ...], catalogue: Catalogue
+    what: Step | Handler,
+    path: str,
+    hosts: tuple[str, ...],
+    catalogue: Catalogue,
+    args: Sequence[Mapping[str, Any]],
+    place: int,
 ) -> Iterator[FileArgument]:
     for argument in catalogue[what.action].arguments:
         text = what.args.get(argument.name)
@@ -101,6 +113,7 @@ def _of(
             hosts=hosts,
             compiled=compile_args({argument.name: text}, alone),
             loop=None if loop is None else compile_loop(loop),
+            before=args[:place],
         )
 
 
@@ -113,18 +126,40 @@ class FilePlace(NamedTuple):
     files: Mapping[str, bytes] | None = None
 
 
+class Gathered(NamedTuple):
+    files: dict[str, bytes]
+    notices: tuple[str, ...]
+    """Which of them are not where files of a workflow belong."""
+
+
 def gather_files(
     wanted: tuple[FileArgument, ...], exports: Exports, place: FilePlace, *, strict: bool
-) -> dict[str, bytes]:
-    """The files by name; blocking. ``InvalidWorkflow`` for files that are too large or too many,
-    and if ``strict`` for those that cannot be read or named now."""
+) -> Gathered:
+    """The files by the names the arguments give them; blocking. ``InvalidWorkflow`` for files that
+    are missing, too large or too many, and if ``strict`` for names that are not known yet."""
     gathering = _Gathering(place, strict)
     for each in wanted:
         for name in each.names(exports):
             gathering.take(each, name)
     if gathering.mistakes:
         raise InvalidWorkflow(gathering.mistakes)
-    return gathering.found
+    return Gathered(gathering.found, tuple(gathering.notices))
+
+
+def files_of(
+    file: Source,
+    plan: Plan,
+    catalogue: Catalogue,
+    given: Mapping[str, Any],
+    *,
+    strict: bool = False,
+) -> Gathered:
+    """Those of a workflow that is about to be run with these variables; blocking. As
+    ``gather_files``."""
+    known = {name: value for name, value in given.items() if name not in file.workflow.secrets}
+    place = FilePlace(file.folder or ".", file.source or "workflow")
+    wanted = file_arguments(plan, catalogue)
+    return gather_files(wanted, Exports(plan, known), place, strict=strict)
 
 
 class _Gathering:
@@ -134,6 +169,7 @@ class _Gathering:
         self._bytes = 0
         self._seen: set[str] = set()
         self.found: dict[str, bytes] = {}
+        self.notices: list[str] = []
         self.mistakes: dict[Mistake, None] = {}
 
     def take(self, by: FileArgument, name: str | None) -> None:
@@ -147,11 +183,12 @@ class _Gathering:
 
     def _read(self, by: FileArgument, name: str, most: int) -> None:
         try:
-            data = self._content(name, most + 1)
+            data = self._content(by, name, most + 1)
         except (OSError, ValueError) as error:
-            if self._strict:
-                reason = getattr(error, "strerror", None) or error
-                self._mistake(by, f"{name} cannot be read: {reason}")
+            if by.may_be_made(name) and not self._strict:
+                return
+            reason = getattr(error, "strerror", None) or error
+            self._mistake(by, f"{name} cannot be read: {reason}")
             return
         if len(data) > most:
             self._mistake(by, f"{name} is longer than {most} bytes", _LARGE)
@@ -163,10 +200,18 @@ class _Gathering:
             self._mistake(by, f"more than {limits} would travel with the run", _LARGE)
             raise InvalidWorkflow(self.mistakes)
 
-    def _content(self, name: str, most: int) -> bytes:
-        """Raises ``OSError`` or ``ValueError``."""
+    def _content(self, by: FileArgument, name: str, most: int) -> bytes:
+        """``OSError``, ``ValueError``."""
         if self._given is None:
-            return _content(Path(self._folder, name), most)
+            path = Path(self._folder, name)
+            if not path.exists() and Path(name).exists():  # where older runners looked
+                here = Path.cwd()
+                self.notices.append(
+                    f"{by.path}: {name} is not beside the workflow; the one in the working "
+                    f"directory, {here}, is used"
+                )
+                path = here / name
+            return _content(path, most)
         if name not in self._given:
             raise OSError(ENOENT, "it is not among the files that came with the workflow")
         return self._given[name]
@@ -573,5 +618,6 @@ async def packed(
     }
     exports = Exports(ready.prepared.plan, known)
     place = FilePlace(source.folder or ".", source.source or "workflow", given)
-    files = await asyncio.to_thread(gather_files, ready.files, exports, place, strict=waits)
+    found = await asyncio.to_thread(gather_files, ready.files, exports, place, strict=waits)
+    files = found.files
     return Packed(replace(ready.definition, files=files).encode(), files)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tenure.model.codec import decode
 from tenure.model.errors import InvalidWorkflow, Mistake
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import HostState, StepState
 from tenure.ports.execution import Action, Endpoint
 from tenure.runtime.retry_history import Continuation, StepPast, narrowed

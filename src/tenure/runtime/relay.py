@@ -48,9 +48,9 @@ from typing import NamedTuple
 from tenure.aio import ENDLESS, cancel_and_wait, pause, wait_for_event
 from tenure.model.errors import StoreLost
 from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement, origin_of
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.ports.callbacks import CallbackSender, DeliveryClaim, NotTaken, Outbox
-from tenure.runtime.attempts import (
+from tenure.runtime.callback_attempts import (
     CUT_SHORT,
     NO_ANSWER,
     SettlementBatch,

@@ -25,9 +25,9 @@ from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, StepChange
 from tenure.runtime.executor import Outcome
+from tenure.runtime.host_tasks import Execute, HostTasks
 from tenure.runtime.schedule import PendingChanges, Schedule, Start, started_again
 from tenure.runtime.stop import REQUESTED, Stop, asked
-from tenure.runtime.tasks import Execute, HostTasks
 from tenure.workflow.spec import OnTakeover
 from tenure.workflow.wording import listed
 
@@ -44,6 +44,8 @@ class UnknownTask(NamedTuple):
     start: Start
     attempts: int
     """Made so far, the one without a result included."""
+    lost: str = "worker"
+    """With what its result was lost."""
 
 
 class Resumed(NamedTuple):
@@ -191,7 +193,8 @@ def _mark_unknown(missing: Changes, begun: dict[Start, ItemState]) -> Changes:
 
 
 class UnknownTasks:
-    """Tasks that were begun by a lost owner, handled as ``on_takeover`` of their step says:
+    """Tasks that were begun by a lost owner, or under a supervisor that was lost, handled as
+    ``on_takeover`` of their step says:
 
     ========  =====================================================================================
     rerun     a further attempt
@@ -202,27 +205,33 @@ class UnknownTasks:
     ========  =====================================================================================
 
     If the run ends before that is decided, they stay ``unknown`` and their hosts are listed as
-    unconfirmed. ``probe`` executes the probe of a task.
+    unconfirmed. ``probe`` executes the probe of a task. A task that loses its supervisor more than
+    ``max_takeovers`` times fails.
     """
 
-    def __init__(self, tasks: HostTasks, schedule: Schedule, probe: Execute) -> None:
+    def __init__(self, tasks: HostTasks, schedule: Schedule, max_takeovers: int) -> None:
         self._tasks = tasks
         self._schedule = schedule
-        self._probe = probe
-        self._probed: dict[Start, int] = {}
-        """Tasks whose probe runs now, with the number of their attempts."""
+        self._max_takeovers = max_takeovers
+        self._probed: dict[Start, UnknownTask] = {}
+        """Tasks whose probe runs now."""
+        self._losses: dict[Start, int] = {}
+        """How often a task lost its supervisor here."""
         self._before: dict[Start, int] = {}
 
     def attempts(self, start: Start) -> int:
-        """Attempts made by earlier owners."""
+        """Attempts whose result was lost, and those before them."""
         return self._before.get(start, 0)
 
-    def decide(self, unknown_tasks: Sequence[UnknownTask], pending: PendingChanges) -> None:
-        for start, attempts in unknown_tasks:
+    def decide(
+        self, unknown_tasks: Sequence[UnknownTask], probe: Execute, pending: PendingChanges
+    ) -> None:
+        for start, attempts, _ in unknown_tasks:
             recipe = start.progress.recipe
             if attempts and recipe.on_takeover is OnTakeover.ASK:
                 self._tasks.stop(asked(recipe.name, start.host))
-        for start, attempts in unknown_tasks:
+        for unknown in unknown_tasks:
+            start, attempts, _ = unknown
             recipe = start.progress.recipe
             if self._tasks.stopped is not None:
                 if attempts:
@@ -230,25 +239,41 @@ class UnknownTasks:
             elif not attempts:  # its owner was told to stop before it began
                 self._again(start, attempts, pending)
             elif recipe.on_takeover is OnTakeover.FAIL:
-                self._tasks.arrive(start, _failed(attempts))
+                self._tasks.arrive(start, _failed(unknown))
             elif recipe.on_takeover is OnTakeover.VERIFY and recipe.probe is not None:
-                self._probed[start] = attempts
-                self._tasks.begin(start, self._probe)
+                self._probed[start] = unknown
+                self._tasks.begin(start, probe)
             else:
                 self._again(start, attempts, pending)
 
     def settled(self, start: Start, outcome: Outcome, pending: PendingChanges) -> bool:
         """Settle the result of a probe; false if ``start`` is not being probed."""
-        attempts = self._probed.pop(start, None)
-        if attempts is None:
+        unknown = self._probed.pop(start, None)
+        if unknown is None:
             return False
         if outcome.cut_short or self._tasks.stopped is not None:
             self._tasks.unconfirmed.add(start.host)
         elif outcome.status is HostStatus.SUCCESS:
-            self._schedule.settle(start, _found_done(attempts), pending)
+            self._schedule.settle(start, _found_done(unknown), pending)
         else:
-            self._again(start, attempts, pending)
+            self._again(start, unknown.attempts, pending)
         return True
+
+    def lost_supervisor(
+        self, start: Start, outcome: Outcome, probe: Execute, pending: PendingChanges
+    ) -> Outcome | None:
+        """A task that is gone; its outcome, if it has no further attempt."""
+        recipe, tasks = start.progress.recipe, self._tasks
+        losses = self._losses[start] = self._losses.get(start, 0) + 1
+        if recipe.on_takeover is OnTakeover.ASK:
+            tasks.stop(asked(recipe.name, start.host, "supervisor"))
+        if tasks.stopped is not None:
+            return tasks.stopped.instead_of(outcome)
+        if losses > self._max_takeovers:
+            message = f"{outcome.message}; it lost {losses} supervisors, and may be what ends them"
+            return replace(outcome, status=HostStatus.FAILED, message=message)
+        self.decide([UnknownTask(start, outcome.attempts, "supervisor")], probe, pending)
+        return None
 
     def _again(self, start: Start, attempts: int, pending: PendingChanges) -> None:
         self._before[start] = attempts
@@ -256,20 +281,20 @@ class UnknownTasks:
         self._schedule.starts.append(start)
 
 
-def _failed(attempts: int) -> Outcome:
+def _failed(task: UnknownTask) -> Outcome:
     return Outcome(
         status=HostStatus.FAILED,
         kind="takeover",
-        message="its worker was lost while it ran; on_takeover says fail",
-        attempts=attempts,
+        message=f"its {task.lost} was lost while it ran; on_takeover says fail",
+        attempts=task.attempts,
     )
 
 
-def _found_done(attempts: int) -> Outcome:
+def _found_done(task: UnknownTask) -> Outcome:
     return Outcome(
         status=HostStatus.SUCCESS,
-        message="its worker was lost while it ran; verify found the work done",
-        attempts=attempts,
+        message=f"its {task.lost} was lost while it ran; verify found the work done",
+        attempts=task.attempts,
     )
 
 

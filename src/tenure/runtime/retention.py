@@ -11,10 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tenure.aio import ENDLESS, end, pause
-from tenure.ports.store import Retention
+from tenure.model.query import MAX_PAGE, RunFilter
+from tenure.model.status import TERMINAL_RUN, DeliveryState
+from tenure.ports.callbacks import Outbox
+from tenure.ports.store import Retention, RunStateStore, StoreClock
 from tenure.runtime.options import PruneRate, RetentionPolicy
 
 _log = logging.getLogger("tenure.runtime")
@@ -38,6 +42,50 @@ async def remove_old(
         count += removed
         progress(count)
         await wait(max(rate.seconds_for(removed) - (loop.time() - began), 0.0))
+
+
+class Removable(NamedTuple):
+    """What ``remove_old`` would remove now."""
+
+    runs: int
+    ended_before: datetime
+    oldest_end: datetime | None
+
+
+async def count_removable(store: RunStateStore, older_than: float, now: datetime) -> Removable:
+    """Reads every run that old; ``now`` is asked of the store, if it can tell."""
+    if isinstance(store, StoreClock):
+        now = await store.store_time()
+    before = now - timedelta(seconds=older_than)
+    calling = await _runs_with_callbacks_to_send(store)
+    ends: list[datetime] = []
+    where, cursor = RunFilter(statuses=TERMINAL_RUN, created_to=before), None
+    while True:
+        page = await store.list_runs(where, limit=MAX_PAGE, cursor=cursor)
+        ends += (
+            run.finished_at
+            for run in page.items
+            if run.finished_at is not None
+            and run.finished_at < before
+            and run.run_id not in calling
+        )
+        cursor = page.cursor
+        if cursor is None:
+            return Removable(len(ends), before, min(ends, default=None))
+
+
+async def _runs_with_callbacks_to_send(store: RunStateStore) -> set[str]:
+    found: set[str] = set()
+    cursor = None
+    while isinstance(store, Outbox):
+        page = await store.list_deliveries(
+            state=DeliveryState.WAITING, limit=MAX_PAGE, cursor=cursor
+        )
+        found |= {each.run_id for each in page.items}
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
 
 
 class _Next(NamedTuple):

@@ -28,7 +28,7 @@ from tenure.ports.store import Beginnings, Definitions, LogKey, LogStore, RunSta
 from tenure.runtime.engine import Engine
 from tenure.runtime.executor import Assignment, Executor
 from tenure.runtime.masking import Masks
-from tenure.runtime.output import LogWriter, Printed, file_stem, shown_to
+from tenure.runtime.output import LogWriter, OutputSink, file_stem, shown_to
 from tenure.runtime.prepare import Ready, check_complete, secret_values
 from tenure.runtime.recipe import Definition, Prepared, decode_definition
 from tenure.runtime.recorders import RecorderQueue
@@ -65,7 +65,7 @@ class Outputs:
         self._log_cap = log_cap
         self._copies_as = copies_as
 
-    def printed(self, assignment: Assignment, attempt: int) -> Printed:
+    def printed(self, assignment: Assignment, attempt: int) -> OutputSink:
         show = None
         if self._recorder_queue.wants_output and not assignment.probe:
             show = shown_to(
@@ -75,7 +75,7 @@ class Outputs:
                 assignment.recipe.name,
                 assignment.host.name,
             )
-        return Printed(
+        return OutputSink(
             self._summary_bytes,
             None if assignment.probe else self._log_opener(assignment, attempt),
             show,
@@ -211,6 +211,7 @@ class RunExecution:
             files=work.files,
             progress_interval=surroundings.progress_interval,
             resumes=planned.recovery is Recovery.RESUME,
+            max_takeovers=surroundings.max_takeovers,
             masks=self._masks,
             now=session.identity.now,
         )

@@ -216,6 +216,8 @@ class Schedule:
             return
         if _looped(progress, host):
             pending.item(progress.index, host, position, change_of(ItemChange, outcome))
+            if outcome.truncated:
+                pending.host(progress.index, host, HostChange(truncated=True))
         if end is not None:
             said = outcome.message if end is outcome.status else None
             kind = outcome.kind if end is outcome.status else None

@@ -24,7 +24,7 @@ from tenure.runtime.group_commit import GroupCommit, InTouch, StoreContact
 from tenure.runtime.leases import LeaseRenewer
 from tenure.runtime.operators import Operators
 from tenure.runtime.options import RetentionPolicy, Timing
-from tenure.runtime.recovery import Reconciler, told_of
+from tenure.runtime.reconciler import Reconciler, told_of
 from tenure.runtime.retention import PruneLoop
 
 _HINT_TIMEOUT_S = 2.0

@@ -111,12 +111,12 @@ def timed_out(seconds: float) -> Stop:
     )
 
 
-def asked(step: str, host: str) -> Stop:
+def asked(step: str, host: str, lost: str = "worker") -> Stop:
     """``on_takeover: ask``: an operator decides about a task whose end is not recorded."""
     return Stop(
         status=RunStatus.INTERRUPTED,
         kind="takeover",
-        message=f"step {step!r} ran on {host} when its worker was lost, with no recorded end; "
+        message=f"step {step!r} ran on {host} when its {lost} was lost, with no recorded end; "
         "on_takeover says ask: look, then tenure retry",
         host_status=HostStatus.INTERRUPTED,
     )

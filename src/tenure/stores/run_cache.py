@@ -23,11 +23,11 @@ MAX_WEIGHT = 200_000
 H = TypeVar("H")
 """The run's own row, in whatever form its store keeps it."""
 
-EndedHost = Callable[["Known[H]", int, str], HostState | None]
+EndedHost = Callable[["CachedRun[H]", int, str], HostState | None]
 """Reads a host that is neither pending nor open: ended, or ``None`` if the step lacks it."""
 
 
-class Known(Generic[H]):
+class CachedRun(Generic[H]):
     """``Steps`` of a cached run: every step, and the hosts that are pending or open. Ended hosts
     are read from the store."""
 
@@ -91,13 +91,13 @@ class Recent(Generic[H]):
     """At most ``MAX_WEIGHT``; evicts the run not written for longest."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, Known[H]] = OrderedDict()
+        self._runs: OrderedDict[str, CachedRun[H]] = OrderedDict()
         self._weight = 0
 
-    def get(self, run_id: str) -> Known[H] | None:
+    def get(self, run_id: str) -> CachedRun[H] | None:
         return self._runs.get(run_id)
 
-    def put(self, run_id: str, known: Known[H]) -> None:
+    def put(self, run_id: str, known: CachedRun[H]) -> None:
         self.forget(run_id)
         known.counted = known.weight
         self._runs[run_id] = known

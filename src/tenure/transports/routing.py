@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from tenure.model.errors import HostUnreachable
-from tenure.ports.execution import Command, Endpoint, Exit, Output, Transport, TrustWindows
+from tenure.ports.execution import (
+    Command,
+    Contacts,
+    Endpoint,
+    Exit,
+    Output,
+    Transport,
+    TrustWindows,
+)
 from tenure.ports.store import TakesTurns
 
 _LOCAL_ADDRESSES = frozenset({"local", "localhost", "127.0.0.1"})
@@ -28,6 +36,11 @@ class RoutingTransport:
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
         return await self._reaching(host).run(host, command, output)
+
+    async def contact(self, host: Endpoint) -> None:
+        transport = self._reaching(host)
+        if isinstance(transport, Contacts):
+            await transport.contact(host)
 
     async def run_in_turn(
         self, host: Endpoint, command: Command, output: Output, begins: Callable[[], None]
@@ -63,7 +76,13 @@ class UnreachableTransport:
     """For hosts without a transport: they are ``unreachable``, never silently run elsewhere."""
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
-        raise HostUnreachable(
+        raise self._unreachable(host)
+
+    async def contact(self, host: Endpoint) -> None:
+        raise self._unreachable(host)
+
+    def _unreachable(self, host: Endpoint) -> HostUnreachable:
+        return HostUnreachable(
             host.name,
             host.address,
             "this version of Tenure reaches only `local`; try things here with --local",

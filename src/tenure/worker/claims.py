@@ -1,5 +1,5 @@
 """Claiming runs: the claims themselves (``Claims``), the worker's free slots (``Capacity``), the
-fast path for a single queued run (``Lone``), and the loop that claims, sleeps and drains
+fast path for a single queued run (``LoneRun``), and the loop that claims, sleeps and drains
 (``ClaimLoop``)."""
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Capacity:
             pass
 
 
-class Lone:
+class LoneRun:
     """Finds a run that is queued alone: it is claimed in the commit that begins it, which saves a
     commit and a round trip, and is the usual case of an idle worker. Several queued runs, or one
     that has begun before, are claimed first, so that each worker gets others."""
@@ -273,7 +273,7 @@ class ClaimLoop:
     def __init__(
         self,
         claims: Claims,
-        lone: Lone,
+        lone: LoneRun,
         shift: RunningRuns,
         room: Capacity,
         touch: InTouch,

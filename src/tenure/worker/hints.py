@@ -21,7 +21,7 @@ from tenure.model.errors import (
     StoreUnavailable,
     TenureError,
 )
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.ports.environment import Broker, Hint
 from tenure.runtime.run import RunClaim
 from tenure.worker.claims import Capacity, Claims

@@ -44,7 +44,7 @@ from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition
 from tenure.runtime.run import not_servable
 from tenure.system import Account
-from tenure.worker.claims import Capacity, ClaimLoop, Claims, Lone
+from tenure.worker.claims import Capacity, ClaimLoop, Claims, LoneRun
 from tenure.worker.hints import HintListener
 from tenure.worker.runs import Pace, RunningRuns, RunPreparation
 
@@ -195,7 +195,7 @@ class Worker:
         preparing = RunPreparation(store, self._compile, self._secrets)
         shift = RunningRuns(session, store, self._parts.around, preparing, self._wake.set)
         room = Capacity(shift, self._pace.concurrency)
-        lone = Lone(store, self._queues, preparing, shift, InTouch(session.contact))
+        lone = LoneRun(store, self._queues, preparing, shift, InTouch(session.contact))
         self._duty = ClaimLoop(claims, lone, shift, room, touch, self._pace, self._wake)
         hints = await self._hint_listener(claims, shift, room)
         for at_once in self._early_drains:

@@ -9,10 +9,13 @@ the value of a header: either may hold a password.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
+
+from tenure.model.snapshot import CallbackTarget
+from tenure.workflow.spec import CallbackSpec
 
 HOOK_PREFIX = "TENURE_HOOK_"
 KEY_PREFIX = "whsec_"
@@ -90,6 +93,62 @@ def fault_of_secret_env(variable: str) -> Fault | None:
         word = re.sub("[^A-Z0-9_]+", "_", variable.upper()).removeprefix(HOOK_PREFIX).strip("_")
         hint = f"name it {HOOK_PREFIX}{word[:40] or 'SHOP'}"
     return Fault(("secret_env",), f"must be {HOOK_PREFIX} and then A-Z, 0-9 or _", hint)
+
+
+class Signing:
+    """Which secrets this process signs with, and for which origins: a submitter chooses both.
+
+    By the settings (``hooks``, ``own`` targets), and for workflows of the user of this process.
+    """
+
+    def __init__(
+        self,
+        hooks: Mapping[str, Iterable[str]] = {},
+        own: Iterable[CallbackSpec | CallbackTarget] = (),
+    ) -> None:
+        self._pairs = {(name, origin) for name, origins in hooks.items() for origin in origins}
+        self.trust(own)
+        self.others_may = False
+        """Whether another process may sign what this one refuses."""
+
+    def trust(self, own: Iterable[CallbackSpec | CallbackTarget]) -> None:
+        self._pairs.update((each.secret_env, _origin(each.url)) for each in own if each.secret_env)
+        self.others_may = True
+
+    def fault_of(self, target: CallbackSpec | CallbackTarget) -> Fault | None:
+        """Of a target that has no others."""
+        name = target.secret_env
+        if name is None or (name, origin := _origin(target.url)) in self._pairs:
+            return None
+        message = f"{name} may not sign for {origin} where callbacks are sent"
+        hint = f"list it in the settings there: origins in [hooks.{name.removeprefix(HOOK_PREFIX)}]"
+        return Fault(("secret_env",), message, hint)
+
+
+def read_hooks(given: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    """Origins by variable. ``ValueError`` says what is wrong."""
+    found = {}
+    for name, origins in given.items():
+        variable = HOOK_PREFIX + name.removeprefix(HOOK_PREFIX)
+        if fault_of_secret_env(variable):
+            raise ValueError(f"{name[:40]!r} must be A-Z, 0-9 or _, as SHOP for {HOOK_PREFIX}SHOP")
+        if not isinstance(origins, list | tuple) or not all(map(_is_origin, origins)):
+            raise ValueError(f'{name}: origins must be a list like ["https://hooks.example"]')
+        found[variable] = tuple(map(_origin, origins))
+    return found
+
+
+def _is_origin(text: object) -> bool:
+    if not isinstance(text, str) or fault_of_url(text):
+        return False
+    return urlsplit(text)[2:] in (("", "", ""), ("/", "", ""))
+
+
+def _origin(url: str | None) -> str:
+    from yarl import URL  # as above
+
+    address = URL(url or "")
+    return f"{address.scheme}://{address.host_subcomponent}:{address.port}"
 
 
 def _problem_of_url(url: str) -> tuple[str, str | None] | None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tenure.model.errors import InvalidWorkflow, Mistake
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.status import Recovery, plain_members
 from tenure.workflow.durations import parse_duration
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 from msgspec import Struct
-from yamlcore import CCoreLoader  # type: ignore[import-untyped]
 
 from tenure.model.errors import Mistake
 
@@ -198,8 +197,29 @@ SAVE_AS_UTF_8 = "save the file as UTF-8"
 _SPLIT_HINT = "split it into several workflows"
 _EMPTY_HINT = "a workflow has at least a name and steps"
 _TAG = "tag:yaml.org,2002:"
+_CORE = (
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+)
+"""What a plain scalar may be by the core schema of YAML 1.2, and the characters it begins with.
+PyYAML itself reads 1.1, where ``no`` is false."""
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _INTEGER_RANGE = (-(1 << 63), (1 << 64) - 1)
+
+
+class _CoreLoader(yaml.CBaseLoader):
+    pass
+
+
+for _kind, _pattern, _first in _CORE:
+    _CoreLoader.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_pattern})\\Z"), _first)
 
 
 class _Open(Struct):
@@ -296,7 +316,7 @@ class _Composer:
         self._weights: dict[int, _Weight] = {}
 
     def compose(self, text: str) -> Node:
-        loader = CCoreLoader(text)
+        loader = _CoreLoader(text)
         try:
             while (event := loader.get_event()) is not None:
                 self._take(event, loader)

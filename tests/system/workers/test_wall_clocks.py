@@ -27,7 +27,6 @@ from tests.system.workers.wrong_clock import (
     BEHIND,
     HOUR,
     TWICE_AS_FAST,
-    family,
     has_wrong_clock,
     with_clock,
 )
@@ -70,9 +69,10 @@ async def test_a_lost_run_is_taken_over_by_a_worker_with_another_time(fleet: Fle
     await fleet.kill(first)
     run = await fleet.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
-    assert [has_wrong_clock(pid) for pid in family(second.pid)] == [True, True]
+    assert has_wrong_clock(second.pid)
     off = [int(moment) - time.time() for moment in told.read_text().split()]
-    assert off == pytest.approx([-HOUR, HOUR], abs=HOUR / 10)
+    # Tasks of `tenure worker` do not inherit what makes its clock wrong.
+    assert off == pytest.approx([-HOUR, 0], abs=HOUR / 10)
 
 
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)

@@ -26,10 +26,3 @@ def with_clock(off: str) -> dict[str, str]:
 
 def has_wrong_clock(pid: int) -> bool:
     return "libfaketime" in Path(f"/proc/{pid}/maps").read_text()
-
-
-def family(pid: int) -> list[int]:
-    """A worker and what it started: its supervisor."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    started = [(thread / "children").read_text().split() for thread in threads]
-    return [pid, *(int(child) for children in started for child in children)]

@@ -8,7 +8,7 @@ import click
 
 from tenure.cli.context import open_to_change, open_to_read, settings_for, this_user
 from tenure.cli.display import json_lines
-from tenure.cli.display.text import bold, neutral, one_line, say
+from tenure.cli.display.text import bold, neutral, one_line, say, to_type
 from tenure.cli.execute import execute, find
 from tenure.cli.exit_codes import OF_STATUS, Exit
 from tenure.cli.options import json_option, run_argument, secrets_option, store_option, verb
@@ -101,4 +101,6 @@ async def _standing(settings: Settings, run: RunSnapshot) -> str:
     """The sentence of ``tenure explain``."""
     async with open_to_read(settings) as store:
         now = SystemClock().now()
-        return neutral((await explain_as_read(store, run, now=now, presence=presence)).text)
+        return to_type(
+            neutral((await explain_as_read(store, run, now=now, presence=presence)).text)
+        )

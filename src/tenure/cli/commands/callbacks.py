@@ -42,6 +42,7 @@ from tenure.cli.display.text import (
     place_of,
     say,
     sign,
+    to_type,
     took,
 )
 from tenure.cli.exit_codes import Exit
@@ -51,7 +52,7 @@ from tenure.config import Settings
 from tenure.model.errors import InvalidWorkflow, NotSupported, TenureError
 from tenure.model.outbox import Delivery
 from tenure.model.query import MAX_PAGE, Page
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import RecordedEvent
@@ -69,6 +70,7 @@ from tenure.wire.callbacks import (
     payload,
     summary_of,
 )
+from tenure.workflow.callbacks import Signing
 from tenure.workflow.spec import CallbackSpec
 
 _LOOKS = {
@@ -210,7 +212,7 @@ async def tell_of_undelivered(settings: Settings, run_id: str) -> None:
         if dead:
             said.append(f"{counted(dead, 'callback')} could not be delivered")
         if said:
-            note(f"{', '.join(said)}; tenure callbacks list --run {run_id}")
+            note(f"{', '.join(said)}; {to_type(f'tenure callbacks list --run {run_id}')}")
 
 
 async def _count(outbox: Outbox, state: DeliveryState, run_id: str) -> int:
@@ -315,7 +317,7 @@ async def probe(
 ) -> Probe:
     """Send with the sender of all callbacks, address guard and signature included."""
     seen = Probe(delivery=_sample(target))
-    sender = http_sender(seconds, allow_private, own, trace=seen)
+    sender = http_sender(seconds, allow_private, Signing(own=[target]), own, trace=seen)
     start = perf_counter()
     try:
         seen.refusal = await sender.send(seen.delivery)
@@ -424,7 +426,9 @@ async def _send(outbox: Outbox, settings: Settings, again: Sequence[Delivery]) -
     """One attempt for each, by an ordinary relay, for at most ``callback_flush``. Other due
     callbacks are left alone: they were not asked for, and may take long."""
     callbacks = callback_settings(settings)
-    sender = default_sender(callbacks.timeout, callbacks.allow_private, callbacks.targets)
+    sender = default_sender(
+        callbacks.timeout, callbacks.allow_private, callbacks.signing(), callbacks.targets
+    )
     untried = {each.id: each.attempts for each in again}
     relay = Relay(
         outbox,

@@ -9,7 +9,7 @@ import click
 
 from tenure.cli.context import meant_run, open_to_read, open_to_send, settings_for, this_user
 from tenure.cli.display import json_lines
-from tenure.cli.display.text import bold, in_color, one_line, say
+from tenure.cli.display.text import bold, in_color, one_line, say, to_type
 from tenure.cli.options import json_option, run_argument, store_option, verb
 from tenure.model.errors import InvalidRunId, RunNotFound
 from tenure.model.snapshot import RunSnapshot
@@ -18,7 +18,7 @@ from tenure.ports.store import Attended, RunStateStore
 from tenure.runtime.callbacks import OnCommitted
 from tenure.runtime.operators import Operators
 from tenure.runtime.owners import OwnerDoubt, doubt_about, owner_label
-from tenure.runtime.recovery import Reconciler, told_of
+from tenure.runtime.reconciler import Reconciler, told_of
 from tenure.system import new_owner_id, new_update_id, presence
 
 _log = logging.getLogger("tenure.cli")
@@ -80,6 +80,6 @@ def _answer(run: RunSnapshot, had_ended: bool) -> str:
         return f"{name} ended as {status} just now; that stands"
     owner = owner_label(run.owner_id)
     if doubt_about(run, presence) is OwnerDoubt.GONE:
-        then = f"the next reconcile marks it canceled; tenure watch {run.run_id}"
+        then = to_type(f"the next reconcile marks it canceled; tenure watch {run.run_id}")
         return f"{name}: {owner} is gone; {then}"
-    return f"{name}: {owner} was asked to stop; tenure watch {run.run_id}"
+    return f"{name}: {owner} was asked to stop; {to_type(f'tenure watch {run.run_id}')}"

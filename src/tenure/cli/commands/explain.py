@@ -6,7 +6,7 @@ import asyncio
 
 from tenure.cli.context import meant_run, open_to_read, settings_for
 from tenure.cli.display import json_lines
-from tenure.cli.display.text import neutral, say
+from tenure.cli.display.text import neutral, say, to_type
 from tenure.cli.options import json_option, run_argument, store_option, verb
 from tenure.runtime.explain import Explanation, explain_run
 from tenure.system import SystemClock, presence
@@ -19,7 +19,7 @@ from tenure.system import SystemClock, presence
 def command(run_id: str, as_json: bool, store: str | None) -> None:
     """Say in one line why a run is not moving."""
     answer = asyncio.run(_explain(run_id, store))
-    say(json_lines.as_json(answer) if as_json else neutral(answer.text))
+    say(json_lines.as_json(answer) if as_json else to_type(neutral(answer.text)))
 
 
 async def _explain(word: str, store_url: str | None) -> Explanation:

@@ -16,7 +16,14 @@ from tenure.cli.display.text import place_of, say
 from tenure.cli.exit_codes import Exit
 from tenure.cli.logging import announcer
 from tenure.cli.options import broker_option, json_option, store_option, verb
-from tenure.cli.serve import Entry, Front, check_installed, fronting, listen_options, loop_factory
+from tenure.cli.serve import (
+    Entry,
+    ServedGateway,
+    check_installed,
+    fronting,
+    listen_options,
+    loop_factory,
+)
 from tenure.cli.signals import Stopped, stoppable
 from tenure.config import Settings
 from tenure.system import hide_memory, settle_down
@@ -52,7 +59,7 @@ def command(
     hide_memory()
     settings = settings_for(store, broker, listen)
 
-    def serves(front: Front) -> None:
+    def serves(front: ServedGateway) -> None:
         if as_json:
             path = None if front.token is None else str(front.token.path)
             say(json_lines.as_json({"address": front.address, "token_file": path}))
@@ -69,7 +76,7 @@ def command(
     return Exit.SUCCESS
 
 
-async def _serve(settings: Settings, entry: Entry, serves: Callable[[Front], None]) -> None:
+async def _serve(settings: Settings, entry: Entry, serves: Callable[[ServedGateway], None]) -> None:
     stop = asyncio.Event()
 
     async def ask(_: signal.Signals) -> bool:

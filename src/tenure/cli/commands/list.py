@@ -11,7 +11,7 @@ from tenure.cli.arguments import Moment, moment_before, pairs
 from tenure.cli.context import NoRunsYet, open_to_read, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.report import run_table
-from tenure.cli.display.text import note, place_of, say
+from tenure.cli.display.text import note, place_of, say, to_type
 from tenure.cli.options import json_option, page_options, store_option, verb
 from tenure.config import Settings
 from tenure.model.query import Page, RunFilter
@@ -30,7 +30,7 @@ from tenure.system import SystemClock
     "statuses",
     metavar="STATUS",
     multiple=True,
-    type=click.Choice([str(status) for status in RunStatus]),
+    type=click.Choice([str(status) for status in RunStatus], case_sensitive=False),
     help="Only runs that are queued, running, success, failed, canceled or interrupted. "
     "May be given several times.",
 )
@@ -85,6 +85,6 @@ async def _page(
 
 def _say_empty(where: RunFilter, place: str) -> None:
     if where == RunFilter():
-        note(f"no runs yet in {place}; start one: tenure run workflow.yaml")
+        note(f"no runs yet in {place}; start one: {to_type('tenure run workflow.yaml')}")
     else:
-        note(f"no run in {place} matches; without filters: tenure list")
+        note(f"no run in {place} matches; without filters: {to_type('tenure list')}")

@@ -19,7 +19,7 @@ from tenure.cli.context import meant_run, open_to_read, settings_for
 from tenure.cli.display.lines import LineCutter, behind, lines_as_kept
 from tenure.cli.display.text import cells, dim, fitting, in_color, note, one_line, padded
 from tenure.cli.exit_codes import Exit
-from tenure.cli.follow import is_abandoned
+from tenure.cli.follow import STREAMS, imaginable_logs, is_abandoned
 from tenure.cli.options import completes, json_option, run_argument, store_option, verb
 from tenure.cli.signals import Stopped, stoppable
 from tenure.config import Settings
@@ -34,7 +34,6 @@ from tenure.workflow.wording import did_you_mean, listed
 # Selecting and reading streams.
 
 
-STREAMS = ("stdout", "stderr")
 _WINDOW_BYTES = 256 * 1024
 
 
@@ -64,7 +63,12 @@ async def choose(store: RunStateStore, run: RunSnapshot, wanted: Wanted) -> list
     if isinstance(store, LogListing):
         known = await store.list_logs(run.run_id)
     else:
-        known = list(_possible_keys(steps))
+        known = [
+            key
+            for step in steps
+            for name, host in step.hosts.items()
+            for key in imaginable_logs(step.index, name, host)
+        ]
     fitting = [key for key in known if key.step in indexes and _fits(key, wanted)]
     if wanted.attempt is None:
         fitting = _newest_attempts(fitting)
@@ -114,18 +118,6 @@ def _check_task(steps: list[StepState], wanted: Wanted) -> None:
     if wanted.attempt is not None and wanted.attempt > newest:
         there = f"the newest is {newest}" if newest else "nothing was tried"
         raise NoSuchOutput(f"there was no attempt {wanted.attempt}; {there}")
-
-
-def _possible_keys(steps: list[StepState]) -> list[LogKey]:
-    """For a store that cannot list output: every attempt in the record may have printed."""
-    return [
-        LogKey(step=step.index, host=name, item=item, attempt=attempt, stream=stream)
-        for step in steps
-        for name, host in step.hosts.items()
-        for item, state in _tasks(host)
-        for attempt in range(1, state.attempts + 1)
-        for stream in STREAMS
-    ]
 
 
 def _tasks(host: HostState) -> list[tuple[int | None, ItemState]]:

@@ -17,7 +17,7 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.text import bold, counted, dim, in_color, neutral, note, one_line, say
 from tenure.cli.options import completes, json_option, secrets_option, verb, workflow_options
 from tenure.cli.secrets import check_declared, gather, names_of
-from tenure.cli.variables import check_limit, variables
+from tenure.cli.variables import check_files, check_limit, check_var_names, variables
 from tenure.model.errors import ExpressionError, HostUnreachable
 from tenure.model.status import HostStatus
 from tenure.ports.execution import Endpoint, Task, Transport
@@ -98,6 +98,7 @@ async def preview(
     transport: Transport,
     folder: str | None,
     masks: Masks = Masks(()),
+    files: Mapping[str, bytes] = {},
 ) -> Preview:
     """The plan, with all secrets known to ``masks`` masked."""
     plan = prepared.plan
@@ -105,7 +106,7 @@ async def preview(
     secrets = set(plan.workflow.secrets).difference(variables)
     catalogue = {recipe.action.spec.name: recipe.action.spec for recipe in prepared.recipes}
     sources = Sources(plan.workflow, catalogue)
-    looking = _Checker(prepared, exports, transport, folder, secrets, sources, masks)
+    looking = _Checker(prepared, exports, transport, folder, secrets, sources, masks, files)
     steps = []
     for planned, recipe in zip(plan.steps, prepared.recipes, strict=True):
         tasks = await asyncio.gather(*looking.at(planned, recipe))
@@ -179,9 +180,11 @@ class _Checker:
         secrets: AbstractSet[str],
         sources: Sources,
         masks: Masks,
+        files: Mapping[str, bytes],
     ) -> None:
         """``secrets`` are variables that only the run will be given; ``masks`` know the others."""
         self._masks = masks
+        self._files = files
         self._hosts = prepared.plan.hosts
         self._secrets = secrets
         self._sources = sources
@@ -288,6 +291,7 @@ class _Checker:
             vars=scope,
             item=number,
             folder=self._folder or ".",
+            files=self._files,
             become=recipe.become,
             masks=self._masks,
         )
@@ -413,13 +417,15 @@ def command(
     for text in file.notices:
         note(f"notice: {text}")
     check_declared(names_of(secrets), file.workflow.secrets)
+    check_var_names(file, given)
     check_limit(file.workflow, limit)
+    files = check_files(file, known, limit=limit, local=local)
     plan = make_plan(file.workflow, limit=limit, local=local)
     check_supplied(file.wanted, plan, names)
     prepared = prepare(plan, default_actions())
     # Only the given secrets: a plan need not have all that the run needs.
     known |= gather(secrets, sorted(names_of(secrets)))
-    found = asyncio.run(_preview(prepared, known, file.folder))
+    found = asyncio.run(_preview(prepared, known, file.folder, files))
     if as_json:
         say(json_lines.as_json(found))
         return
@@ -427,11 +433,13 @@ def command(
         say(line)
 
 
-async def _preview(prepared: Prepared, given: dict[str, Any], folder: str | None) -> Preview:
+async def _preview(
+    prepared: Prepared, given: dict[str, Any], folder: str | None, files: Mapping[str, bytes]
+) -> Preview:
     transport = default_transport()
     masks = Masks(_in_differences(secret_values(given, prepared.plan.workflow, ())))
     try:
-        return await preview(prepared, given, transport, folder, masks)
+        return await preview(prepared, given, transport, folder, masks, files)
     finally:
         await transport.close()
 

@@ -13,7 +13,7 @@ from tenure.cli.display.text import counted, say
 from tenure.cli.options import json_option, store_option, verb
 from tenure.config import Settings
 from tenure.runtime.owners import owned_runs, unattended
-from tenure.runtime.recovery import EndedRuns, Reconciler
+from tenure.runtime.reconciler import EndedRuns, Reconciler
 from tenure.system import new_owner_id, new_update_id, presence
 from tenure.workflow.wording import listed
 

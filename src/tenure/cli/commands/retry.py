@@ -8,7 +8,7 @@ import click
 
 from tenure.cli.context import open_to_read, settings_for, this_user
 from tenure.cli.display.text import counted, note
-from tenure.cli.execute import Found, execute, find
+from tenure.cli.execute import ExistingRun, execute, find
 from tenure.cli.options import (
     completes,
     json_option,
@@ -23,11 +23,10 @@ from tenure.cli.variables import check_limit
 from tenure.cli.view import style_of
 from tenure.config import Settings
 from tenure.model.errors import RunExists, RunNotFound
-from tenure.model.ids import check_run_id
 from tenure.ports.store import RunStateStore
 from tenure.runner import RetryOptions
 from tenure.runtime.retry import definition_of_retry, work_left
-from tenure.system import hide_memory, new_run_id
+from tenure.system import hide_memory, run_id_or_new
 
 
 @verb(
@@ -86,7 +85,7 @@ def command(
     """
     hide_memory()
     settings = settings_for(store)
-    new_id = check_run_id(new_id or new_run_id())
+    new_id = run_id_or_new(new_id)
     found = asyncio.run(_find(settings, run_id, new_id))
     check_limit(found.file.workflow, limit)
     options = RetryOptions(
@@ -111,7 +110,7 @@ def command(
     )
 
 
-async def _find(settings: Settings, word: str, new_id: str) -> Found:
+async def _find(settings: Settings, word: str, new_id: str) -> ExistingRun:
     """The run, after checking that ``new_id`` is unused."""
     found = await find(settings, word)
     async with open_to_read(settings) as store:

@@ -19,10 +19,10 @@ from tenure.cli.options import (
     workflow_options,
 )
 from tenure.cli.secrets import check_not_typed, gather
-from tenure.cli.variables import check_limit, variables
+from tenure.cli.variables import check_files, check_limit, check_var_names, variables
 from tenure.cli.view import style_of
 from tenure.runner import RunOptions
-from tenure.system import hide_memory, new_run_id
+from tenure.system import hide_memory, run_id_or_new
 from tenure.workflow_file import load_workflow
 
 
@@ -67,15 +67,18 @@ def command(
     if callbacks and no_tracking:
         raise click.UsageError("--no-tracking sends no callbacks; leave out --callback.")
     hide_memory()
+    new_id = run_id_or_new(run_id)
     settings = settings_for(store)
     known = variables(vars_files, given)
     file = load_workflow(workflow)
     for text in file.notices:
         note(f"notice: {text}")
     check_not_typed(given, file.workflow.secrets)
+    check_var_names(file, given)
     check_limit(file.workflow, limit)
+    check_files(file, known, limit=limit, local=local)
     options = RunOptions(
-        run_id=run_id or new_run_id(),
+        run_id=new_id,
         vars=known,
         secrets=gather(secrets, file.workflow.secrets),
         labels=pairs(labels, "--label"),
@@ -85,11 +88,10 @@ def command(
         local=local,
         approved_by=this_user() if approve else None,
     )
-    run_id = options.run_id or ""
     style = style_of(as_json=as_json, quiet=quiet)
     return execute(
         settings,
-        run_id,
+        new_id,
         lambda runner: runner.run(file, options),
         style,
         tracking=not no_tracking,

@@ -6,7 +6,7 @@ import asyncio
 
 from tenure.cli.context import meant_run, open_to_read, settings_for
 from tenure.cli.display import json_lines, report
-from tenure.cli.display.text import dim, place_of, say
+from tenure.cli.display.text import dim, place_of, say, to_type
 from tenure.cli.options import json_option, run_argument, store_option, verb
 from tenure.runtime.explain import explain_as_read
 from tenure.system import SystemClock, presence
@@ -36,7 +36,7 @@ async def _show(word: str, as_json: bool, store_url: str | None) -> None:
         return
     say(report.headline(run, now))
     if not run.ended:
-        say(f"  {dim(standing.text)}")
+        say(f"  {dim(to_type(standing.text))}")
     say()
     for line in report.fact_lines(run, place_of(settings.store), now):
         say(line)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from tenure.cli.arguments import Duration, Whole
 from tenure.cli.context import NoRunsYet, must_be_able, open_for_upkeep, open_to_read, settings_for
 from tenure.cli.display import json_lines
-from tenure.cli.display.text import counted, dim, in_color, note, one_line, say, sign
+from tenure.cli.display.text import (
+    counted,
+    dim,
+    in_color,
+    note,
+    one_line,
+    place_of,
+    say,
+    sign,
+    to_type,
+)
 from tenure.cli.exit_codes import Exit
 from tenure.cli.group import LazyGroup
 from tenure.cli.options import json_option, store_option, verb
@@ -19,6 +31,10 @@ from tenure.config import Settings
 from tenure.model.errors import NotSupported
 from tenure.ports.store import Attended, Retention, RunStateStore, StoreReport, Upkeep
 from tenure.runtime.options import MOST_PRUNED_PER_S
+from tenure.system import SystemClock
+
+if TYPE_CHECKING:
+    from tenure.runtime.retention import Removable
 
 _NO_SCHEMA = "has no schema that could be migrated"
 
@@ -62,7 +78,7 @@ def report_lines(report: StoreReport, found: str = "is sound") -> Iterator[str]:
     yield f"{in_color(status, sign(status))} {one_line(report.place)} {word}"
     schema = str(report.schema)
     if report.schema < report.newest_schema:
-        schema += f", newest is {report.newest_schema}: tenure store migrate"
+        schema += f", newest is {report.newest_schema}: {to_type('tenure store migrate')}"
     facts = {"schema": schema, "runs": report.runs, "size": _size(report.bytes_used)}
     for name, value in facts.items():
         if value is not None:
@@ -130,12 +146,12 @@ PROGRESS_INTERVAL_S = 5.0
 
 @verb(
     "prune",
-    "tenure store prune --older-than 30d",
-    "tenure store prune --older-than 30d --rate 1000",
+    "tenure store prune --older-than 30d --dry-run",
+    "tenure store prune --older-than 30d --yes --rate 1000",
 )
 @click.option(
     "--older-than",
-    type=Duration(),
+    type=Duration(unit=True),
     required=True,
     metavar="30d",
     help="How long ago a run must have ended to be removed, by the store's clock.",
@@ -146,10 +162,21 @@ PROGRESS_INTERVAL_S = 5.0
     metavar="N",
     help="Runs to remove in a second, at most; without it, the setting prune_rate.",
 )
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, also on a terminal.")
 @json_option
 @store_option
-def store_prune(older_than: float, rate: int | None, as_json: bool, store: str | None) -> None:
+def store_prune(
+    older_than: float,
+    rate: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    store: str | None,
+) -> None:
     """Remove runs that ended long ago.
+
+    Says first how many that are, and on a terminal asks whether to go on.
 
     Each is removed whole: record, journal, output, settled callbacks. Runs that have not ended,
     and runs with a callback still to be sent, are kept. It works in small batches and no faster
@@ -157,11 +184,44 @@ def store_prune(older_than: float, rate: int | None, as_json: bool, store: str |
     next call removes the rest.
     """
     settings = settings_for(store)
+    found = asyncio.run(_removable(settings, older_than))
+    if dry_run and as_json:
+        would = found.runs if found is not None else 0
+        say(json_lines.as_json({"removed": 0, "would_remove": would, "older_than": older_than}))
+    if dry_run and not as_json:
+        say(_would_remove(found, place_of(settings.store)))
+    if dry_run:
+        return
+    if found is not None and found.runs:
+        note(_would_remove(found, place_of(settings.store)))
+        if not yes and sys.stdin.isatty() and not click.confirm("Remove them?", err=True):
+            note("nothing was removed")
+            return
     count = asyncio.run(_prune(settings, older_than, rate or settings.prune_rate))
     if as_json:
         say(json_lines.as_json({"removed": count, "older_than": older_than}))
     else:
         say(f"{counted(count, 'run')} removed" if count else "no run ended that long ago")
+
+
+def _would_remove(found: Removable | None, place: str) -> str:
+    if found is None or not found.runs:
+        return f"would remove no run of {place}: none ended that long ago"
+    return (
+        f"would remove {counted(found.runs, 'run')} of {place} that ended before "
+        f"{found.ended_before:%Y-%m-%d %H:%M:%S} UTC, the oldest on {found.oldest_end:%Y-%m-%d}"
+    )
+
+
+async def _removable(settings: Settings, older_than: float) -> Removable | None:
+    """``None`` if there are no runs yet."""
+    from tenure.runtime.retention import count_removable
+
+    with suppress(NoRunsYet):
+        async with open_to_read(settings) as store:
+            pruned(store)
+            return await count_removable(store, older_than, SystemClock().now())
+    return None
 
 
 async def _prune(settings: Settings, older_than: float, rate: int) -> int:

@@ -18,7 +18,7 @@ from tenure.cli.context import (
     this_user,
 )
 from tenure.cli.display import json_lines
-from tenure.cli.display.text import bold, neutral, note, place_of, say
+from tenure.cli.display.text import bold, neutral, note, place_of, say, to_type
 from tenure.cli.exit_codes import Exit
 from tenure.cli.follow import watch
 from tenure.cli.options import (
@@ -31,7 +31,7 @@ from tenure.cli.options import (
     workflow_options,
 )
 from tenure.cli.secrets import check_not_typed
-from tenure.cli.variables import check_limit, variables
+from tenure.cli.variables import check_files, check_limit, check_var_names, variables
 from tenure.config import Settings
 from tenure.model.errors import NotSupported
 from tenure.model.leases import MAX_PRIORITY, MIN_PRIORITY
@@ -40,7 +40,7 @@ from tenure.ports.leases import LeaseStore
 from tenure.runner import RunOptions
 from tenure.runtime.explain import explain_run
 from tenure.runtime.run import USE_INSTEAD, not_takeable
-from tenure.system import SystemClock, presence
+from tenure.system import SystemClock, presence, run_id_or_new
 from tenure.workflow_file import WorkflowFile, load_workflow
 
 
@@ -106,9 +106,11 @@ def command(
     for text in file.notices:
         note(f"notice: {text}")
     check_not_typed(given, file.workflow.secrets)
+    check_var_names(file, given)
     check_limit(file.workflow, limit)
+    check_files(file, known, limit=limit, local=local, waits=True)
     options = RunOptions(
-        run_id=run_id,
+        run_id=None if run_id is None else run_id_or_new(run_id),
         vars=known,
         labels=pairs(labels, "--label"),
         callbacks=checked_targets(*({"url": url} for url in callbacks)),
@@ -122,7 +124,7 @@ def command(
     )
     run = asyncio.run(_submit(settings, file, options))
     if wait:
-        stopped = f"stopped waiting; the run goes on: tenure watch {run.run_id}"
+        stopped = to_type(f"stopped waiting; the run goes on: tenure watch {run.run_id}")
         return watch(settings, run.run_id, stopped, as_json=as_json)
     if as_json:
         say(json_lines.as_json(run))
@@ -149,4 +151,4 @@ async def _standing(settings: Settings, run_id: str) -> str:
     """What the run waits for, as in ``tenure explain``."""
     async with open_to_read(settings) as store:
         now = SystemClock().now()
-        return neutral((await explain_run(store, run_id, now=now, presence=presence)).text)
+        return to_type(neutral((await explain_run(store, run_id, now=now, presence=presence)).text))

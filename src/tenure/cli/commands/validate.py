@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -13,7 +14,7 @@ from tenure.cli.errors import how_many, mistake_line
 from tenure.cli.exit_codes import Exit
 from tenure.cli.options import completes, json_option, secret_names_option, variable_options, verb
 from tenure.cli.secrets import names_of, undeclared
-from tenure.cli.variables import variables
+from tenure.cli.variables import check_files, judged_names, variables
 from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.workflow.parse import in_order
 from tenure.workflow.undefined import first_uses
@@ -56,9 +57,10 @@ def command(
     file has mistakes.
     """
     known, hidden = None, names_of(secrets)
+    values = variables(vars_files, given)
     if vars_files or given or secrets:
-        known = variables(vars_files, given).keys() | hidden
-    verdicts = [_judge(name, known, hidden) for name in files]
+        known = values.keys() | hidden
+    verdicts = [_judge(name, given, values, known, hidden) for name in files]
     if as_json:
         say(json_lines.as_json({"files": verdicts}))
     else:
@@ -67,7 +69,13 @@ def command(
     return Exit.SUCCESS if all(each.valid for each in verdicts) else Exit.USAGE
 
 
-def _judge(name: str, known: Collection[str] | None, secrets: Collection[str]) -> Verdict:
+def _judge(
+    name: str,
+    given: Collection[str],
+    values: Mapping[str, Any],
+    known: Collection[str] | None,
+    secrets: Collection[str],
+) -> Verdict:
     """``known`` are the variables of the run, ``secrets`` among them; ``None``: none were given."""
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
@@ -80,6 +88,13 @@ def _judge(name: str, known: Collection[str] | None, secrets: Collection[str]) -
         notices, wanted = file.notices, file.wanted
         strange = undeclared(secrets, file.workflow.secrets)
         mistakes = tuple(Mistake(source=name, message=f"--secret: {each}") for each in strange)
+        wrong, unknown = judged_names(file, given)
+        mistakes += tuple(Mistake(source=name, message=f"--var: {each}") for each in wrong)
+        notices += tuple(unknown)
+        try:
+            check_files(file, values)
+        except InvalidWorkflow as error:
+            mistakes += error.mistakes
     missing = [each for each in wanted if each.name not in (known or ())]
     needed = [each for each in missing if each.certain]
     lacking = first_uses(needed) if known is not None else ()

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from tenure.cli.display.lines import lines_as_seen
 from tenure.cli.display.report import (
+    NOT_STARTED,
     Piece,
     StepRow,
     in_order,
@@ -91,10 +92,6 @@ class ShownStep:
     @property
     def ended(self) -> int:
         return sum(self.counts[status] for status in ENDED_HOST)
-
-    @property
-    def only_host(self) -> str | None:
-        return next(iter(self._hosts)) if self.total == 1 and self._hosts else None
 
     def move(self, status: StepStatus, at: datetime) -> None:
         self.status = status
@@ -270,7 +267,7 @@ def _standing(step: ShownStep) -> list[Piece]:
         return [Piece(counted(step.total, "host"), "pending")]
     if step.status is StepStatus.RUNNING:
         return so_far(step.counts, step.total)
-    return in_the_end(step.counts) or [Piece(one_line(step.message or step.status), step.status)]
+    return in_the_end(step.counts) or [Piece(one_line(step.message or NOT_STARTED), step.status)]
 
 
 def _output(tail: OutputTail) -> list[str]:

@@ -24,10 +24,19 @@ from tenure.cli.display.text import (
     padded,
     shorten,
     sign,
+    to_type,
 )
 from tenure.model.decide import waits_for_approval
 from tenure.model.snapshot import Approval, HostState, ItemState, RunSnapshot, RunSummary, StepState
-from tenure.model.status import ENDED_HOST, HostStatus, RunStatus, StepKind, StepStatus
+from tenure.model.status import (
+    ENDED_HOST,
+    TERMINAL_RUN,
+    HostStatus,
+    Recovery,
+    RunStatus,
+    StepKind,
+    StepStatus,
+)
 from tenure.runtime.explain import end_reason
 from tenure.runtime.owners import OwnerDoubt, doubt_about, owner_label
 from tenure.system import presence
@@ -82,6 +91,7 @@ def _each(counts: Mapping[HostStatus, int], order: tuple[HostStatus, ...]) -> li
 
 _MAX_NAME_WIDTH = 60
 _COUNTS_WIDTH = 34
+NOT_STARTED = "not started"
 _DIM_STATUSES = (StepStatus.PENDING, StepStatus.SKIPPED)
 
 
@@ -141,9 +151,19 @@ _MAX_LINES = 5
 _MAX_HOST_WIDTH = 32
 
 
+def standing_word(run: RunSummary, doubt: OwnerDoubt | None) -> tuple[RunStatus, str]:
+    """A run's status, for its colour, and how it is said. One that its process left for good is
+    said to have ended already: the next command that writes only writes it down."""
+    if doubt is OwnerDoubt.GONE and run.recovery is Recovery.INTERRUPT:
+        end = RunStatus.CANCELED if run.cancel_requested_at else RunStatus.INTERRUPTED
+        return end, f"{end} (owner gone)"
+    return run.status, run.status
+
+
 def headline(run: RunSummary, now: datetime) -> str:
     """``✗ failed  rolling-deploy  in 12.3s``"""
-    words = [in_color(run.status, f"{sign(run.status)} {run.status}"), bold(run.workflow_name)]
+    color, word = standing_word(run, doubt_about(run, presence))
+    words = [in_color(color, f"{sign(color)} {word}"), bold(run.workflow_name)]
     if run.finished_at is not None:
         words.append(dim(f"in {between(run.started_at or run.created_at, run.finished_at)}"))
     elif run.started_at is not None:
@@ -153,19 +173,22 @@ def headline(run: RunSummary, now: datetime) -> str:
 
 def step_lines(run: RunSnapshot, now: datetime) -> list[str]:
     width = name_width([step.name for step in run.steps], get_terminal_size().columns)
-    return [step_line(_step_row(step, now), width) for step in in_order(run.steps)]
+    status, _ = standing_word(run, doubt_about(run, presence))
+    over = status in TERMINAL_RUN
+    return [step_line(_step_row(step, now, over), width) for step in in_order(run.steps)]
 
 
-def _step_row(step: StepState, now: datetime) -> StepRow:
+def _step_row(step: StepState, now: datetime, over: bool) -> StepRow:
     elapsed = between(step.started_at, step.finished_at or now)
-    return StepRow(step.name, step.kind, step.status, _standing(step), elapsed)
+    return StepRow(step.name, step.kind, step.status, _standing(step, over), elapsed)
 
 
-def _standing(step: StepState) -> list[Piece]:
-    if step.status is StepStatus.PENDING:
+def _standing(step: StepState, over: bool) -> list[Piece]:
+    """``over``: nothing of the run begins any more."""
+    if step.status is StepStatus.PENDING and not over:
         return [Piece(counted(len(step.hosts), "host"), "pending")]
     if step.started_at is None:
-        return [Piece(one_line(step.message or step.status), step.status)]
+        return [Piece(one_line(step.message or NOT_STARTED), step.status)]
     counts = Counter(host.status for host in step.hosts.values())
     if step.status is StepStatus.RUNNING:
         return so_far(counts, len(step.hosts))
@@ -204,7 +227,8 @@ def _bad_hosts(step: StepState, bad: list[tuple[str, HostState]]) -> Iterator[st
         for line in _error_output(host):
             yield f"    {' ' * width}  {dim('│')} {line}"
     if len(bad) > _MAX_HOSTS:
-        yield dim(f"    and {len(bad) - _MAX_HOSTS:,} more: tenure status --json has them all")
+        command = to_type("tenure status --json")
+        yield dim(f"    and {len(bad) - _MAX_HOSTS:,} more: {command} has them all")
 
 
 def _ends(bad: list[tuple[str, HostState]]) -> str:
@@ -251,7 +275,7 @@ def approval_lines(run: RunSummary, now: datetime) -> Iterator[str]:
         return
     until = run.approval.expires_at
     time = "" if until is None else f" until {local(until)}"
-    yield f"  waits for approval{time}; to let it begin: tenure approve {run.run_id}"
+    yield f"  waits for approval{time}; to let it begin: {to_type(f'tenure approve {run.run_id}')}"
 
 
 def fact_lines(run: RunSnapshot, place: str, now: datetime) -> Iterator[str]:
@@ -293,9 +317,9 @@ def further_lines(run: RunSnapshot) -> list[str]:
     lines = []
     logs = _logs_command(run)
     if logs is not None:
-        lines.append(dim(f"all of its output: {logs}"))
+        lines.append(dim(f"all of its output: {to_type(logs)}"))
     if run.ended and run.status is not RunStatus.SUCCESS:
-        lines.append(dim(f"to do what is left: tenure retry {run.run_id}"))
+        lines.append(dim(to_type(f"to do what is left: tenure retry {run.run_id}")))
     return ["", *(f"  {line}" for line in lines)] if lines else []
 
 
@@ -329,12 +353,18 @@ _OWNER = {
 def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
     """As wide as the terminal allows: the workflow's name is shortened first, then durations are
     left out."""
-    rows = [_row(run, now) for run in runs]
+    doubts = [doubt_about(run, presence) for run in runs]
+    rows = [_row(run, doubt, now) for run, doubt in zip(runs, doubts, strict=True)]
     widths = _fit([max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)])
     lines = [dim(_GAP.join(fitted(_TITLES, widths)).rstrip())]
-    for run, row in zip(runs, rows, strict=True):
+    for run, doubt, row in zip(runs, doubts, rows, strict=True):
         run_id, status, name, *rest = fitted(row, widths)
-        words = (run_id, in_color(run.status, status), name, dim(_GAP.join(rest).rstrip()))
+        words = (
+            run_id,
+            in_color(standing_word(run, doubt)[0], status),
+            name,
+            dim(_GAP.join(rest).rstrip()),
+        )
         lines.append(_GAP.join(words))
     return lines
 
@@ -353,12 +383,13 @@ def _fit(widths: list[int]) -> list[int]:
     return widths
 
 
-def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
-    doubt = doubt_about(run, presence)
-    word = run.status if doubt is None else _OWNER[doubt]
+def _row(run: RunSummary, doubt: OwnerDoubt | None, now: datetime) -> tuple[str, ...]:
+    color, word = standing_word(run, doubt)
+    if doubt is not None and color is run.status:
+        word = _OWNER[doubt]
     return (
         run.run_id,
-        f"{sign(run.status)} {word}",
+        f"{sign(color)} {word}",
         one_line(run.workflow_name),
         _tasks(run),
         between(run.started_at, run.finished_at or now),

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any, NamedTuple
 from unicodedata import combining, east_asian_width
 from urllib.parse import unquote
@@ -203,6 +204,30 @@ def clock(moment: datetime) -> str:
 
 
 # Store URLs, short and without passwords.
+
+
+# Commands to type next.
+
+
+_WITH_A_STORE = re.compile(
+    r"\btenure (?:run|submit|status|list|watch|logs|cancel|retry|approve|annotate|explain|worker|"
+    r"reconcile|doctor|callbacks [a-z]+|token [a-z]+|store [a-z]+)\b(?! --store)"
+)
+_given_store: str | None = None
+
+
+def remember_store(given: str | None) -> None:
+    """What ``--store`` of this command said. A password is not repeated: ``TENURE_STORE`` is the
+    place for such a store."""
+    global _given_store
+    _given_store = given if given is not None and shown_address(given) == given else None
+
+
+def to_type(text: str) -> str:
+    """``text`` with commands that reach the same store as this one when they are pasted."""
+    if _given_store is None:
+        return text
+    return _WITH_A_STORE.sub(lambda found: f"{found[0]} --store {quote(_given_store or '')}", text)
 
 
 def place_of(url: str) -> str:

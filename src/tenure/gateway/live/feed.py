@@ -29,8 +29,8 @@ from tenure.gateway.live.streams import (
     Frame,
     GrowingLog,
     LogPart,
+    OutputLog,
     RunJournal,
-    TaskOutput,
     WatchedLog,
     all_of_version,
     message,
@@ -232,7 +232,7 @@ class Survey:
         if isinstance(store, RunVersions):
             self._questions[RunJournal] = store.versions_of
         if isinstance(store, LogSizes):
-            self._questions[TaskOutput] = store.sizes_of
+            self._questions[OutputLog] = store.sizes_of
 
     async def take(self, watched: Iterable[GrowingLog[Any]]) -> None:
         """Set the sizes of the watched logs. ``StoreUnavailable``."""
@@ -419,7 +419,7 @@ class Live:
         offset: int,
         journal: RunJournal | None,
     ) -> AsyncGenerator[LogPart[int], None]:
-        make = partial(TaskOutput, self._store, logs, journal, run.run_id, key, offset)
+        make = partial(OutputLog, self._store, logs, journal, run.run_id, key, offset)
         async with (
             self._rounds.viewing(("output", run.run_id, key), make) as output,
             aclosing(view(output, offset)) as parts,

@@ -249,7 +249,7 @@ def _encoded_event(event: RecordedEvent) -> bytes:
 _SLICE_BYTES = 65536
 
 
-class TaskOutput(WatchedLog[int]):
+class OutputLog(WatchedLog[int]):
     """What one task prints. Ends when its task or run has ended, which is checked after events in
     the run's ``journal``, or each time without one."""
 

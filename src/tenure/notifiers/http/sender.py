@@ -27,6 +27,7 @@ from tenure.ports.callbacks import NotTaken
 from tenure.ports.environment import Clock
 from tenure.system import SystemClock
 from tenure.wire.callbacks import payload
+from tenure.workflow.callbacks import Signing
 from tenure.workflow.spec import CallbackSpec
 
 _encoder = msgspec.json.Encoder()
@@ -48,6 +49,7 @@ class HttpSender:
         environ: Mapping[str, str] = os.environ,
         look_up: LookUp | None = None,
         policy: AddressPolicy = off_limits,
+        signing: Signing | None = None,
         own: Iterable[CallbackSpec | CallbackTarget] = (),
         tls: SSLContext | bool = True,
         trace: Trace | None = None,
@@ -59,6 +61,7 @@ class HttpSender:
         self._policy = allow_all if settings.allow_private else policy
         self._tls = tls
         self._trace = trace
+        self._signing = signing or Signing()
         self._own = frozenset(map(_identity, own))
         self._clients: dict[AddressPolicy, Client] = {}
         self._closed = False
@@ -102,6 +105,10 @@ class HttpSender:
         secrets = tuple(target.headers.values())
         if target.secret_env is not None:
             secret = secret_of(target.secret_env, self._environ)
+            fault = self._signing.fault_of(target)
+            if fault is not None:
+                kind = NotFromHere if self._signing.others_may else UnusableTarget
+                raise kind(f"{fault.message}; {fault.hint}")
             headers["webhook-signature"] = signature(secret, delivery.id, now, body)
             secrets = (*secrets, bare(secret))
         return route.url, headers, body, secrets

@@ -46,7 +46,7 @@ from tenure.stores.postgres.rows import (
 )
 from tenure.stores.postgres.statements import Call
 from tenure.stores.rows import HOST_ITSELF, added_hosts, bare, item_rows, started
-from tenure.stores.run_cache import Known, Recent
+from tenure.stores.run_cache import CachedRun, Recent
 
 _created = msgspec.json.Decoder(list[tuple[int, int, datetime | None]])
 updated = msgspec.json.Decoder(list[int])
@@ -66,8 +66,8 @@ class NotRemembered(Exception):
 class RunCache(Recent[Head]):
     """The unfinished runs that this process wrote last."""
 
-    def remember(self, head: Head, steps: tuple[StepState, ...]) -> Known[Head]:
-        known = Known(head, steps, not_remembered)
+    def remember(self, head: Head, steps: tuple[StepState, ...]) -> CachedRun[Head]:
+        known = CachedRun(head, steps, not_remembered)
         self.put(head.run.run_id, known)
         return known
 
@@ -76,7 +76,7 @@ class RunCache(Recent[Head]):
             self.forget(run_id)
 
 
-def not_remembered(known: Known[Head], step: int, name: str) -> HostState | None:
+def not_remembered(known: CachedRun[Head], step: int, name: str) -> HostState | None:
     raise NotRemembered
 
 
@@ -271,7 +271,7 @@ class Batch:
         self.updates = RunRows()
         self._cache = cache
         self._created: dict[int, tuple[RunSnapshot, LeaseRequest | None]] = {}
-        self._accepted: dict[int, tuple[Known[Head], RunSnapshot, Decision]] = {}
+        self._accepted: dict[int, tuple[CachedRun[Head], RunSnapshot, Decision]] = {}
         """Updates: the run before and after."""
         self._news: dict[int, tuple[str, ...]] = {}
 
@@ -302,7 +302,7 @@ class Batch:
             raise RunNotFound(run_id)
         head = head_of(row.head, row.callbacks)
         steps = steps_of(head.run, row)
-        known = Known(head, steps, not_remembered)
+        known = CachedRun(head, steps, not_remembered)
         if write.lease is not None and not head.run.ended:
             self._cache.put(run_id, known)
         base, run = write.base_version, head.run
@@ -328,7 +328,7 @@ class Batch:
         self,
         i: int,
         update: Update,
-        known: Known[Head],
+        known: CachedRun[Head],
         steps: Steps,
         circumstances: Circumstances,
         at: datetime,
@@ -401,7 +401,7 @@ class Batch:
         return receipt(run, 1, lease_expires_at)
 
     def _receipt_updated(
-        self, known: Known[Head], after: RunSnapshot, decision: Decision
+        self, known: CachedRun[Head], after: RunSnapshot, decision: Decision
     ) -> Receipt:
         head = known.head
         if after.ended:

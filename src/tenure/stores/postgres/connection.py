@@ -141,11 +141,12 @@ class ServerClock:
         self._heard: datetime | None = None
         self._heard_at = 0.0
 
-    def heard(self, at: datetime, sent_at: float) -> None:
-        """``sent_at`` by ``monotonic``. Ignored if the answer took too long."""
+    def heard(self, at: datetime, sent_at: float) -> datetime:
+        """``sent_at`` by ``monotonic``. Not kept for later if the answer took too long."""
         now = monotonic()
         if now - sent_at <= _CLOCK_HEARD_WITHIN_S:
             self._heard, self._heard_at = at, now
+        return at if self._given is None else self._given.now()
 
     def now(self) -> datetime | None:
         """``None``: ask the server."""
@@ -226,12 +227,11 @@ class Session:
             return now
         heard: datetime
         (heard,) = await self.one("clock")
-        self.heard(heard)
-        return heard
+        return self.heard(heard)
 
-    def heard(self, at: datetime) -> None:
-        """Take the server's time from the answer to the last statement."""
-        self._clock.heard(at, self._sent_at)
+    def heard(self, at: datetime) -> datetime:
+        """The server's time, from the answer to the last statement."""
+        return self._clock.heard(at, self._sent_at)
 
 
 async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:

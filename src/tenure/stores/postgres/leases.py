@@ -16,9 +16,9 @@ from tenure.model.leases import (
     Claimed,
     ClaimedRun,
     ClaimRequest,
+    LateAnswers,
     Lease,
     LeaseToken,
-    Pace,
     Purpose,
     Renewal,
     check_same_token,
@@ -156,7 +156,7 @@ class Leases:
     _cache: RunCache
     _announcer: Announcer
     _claim_order: ClaimOrder
-    _pace: Pace
+    _pace: LateAnswers
 
     async def list_runnable(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None

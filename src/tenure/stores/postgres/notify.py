@@ -111,7 +111,7 @@ class _Listener(NamedTuple):
     heard: Callable[[], None]
 
 
-class Hints:
+class WakeupCalls:
     _connections: Connections
     _listening: WeakKeyDictionary[asyncio.AbstractEventLoop, Listening]
 

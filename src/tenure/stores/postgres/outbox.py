@@ -231,13 +231,13 @@ class OutboxCalls:
     async def _requeue(self, session: Session, delivery_id: str) -> Delivery:
         async with session.undone_on_error():
             before = ("keep_run_of_delivery", delivery_id)
-            found, free = await _lock(session, [delivery_id], before)
+            found, free, at = await _lock(session, [delivery_id], before)
             kept = found.get(delivery_id)
             if kept is None:
                 raise DeliveryNotFound(delivery_id)
             if kept.number not in free:
                 raise Busy
-            again = requeue(kept.delivery, await session.now())
+            again = requeue(kept.delivery, at)
             if again is not kept.delivery:
                 await session.together(
                     _putting([changed_delivery(kept.number, again, delay=0.0)]),
@@ -276,10 +276,10 @@ class OutboxCalls:
         """Begin the transaction, answer the settlements, and return the statements to execute."""
         settlements = work.settlements
         asked = [settlements[i].delivery_id for i in work.left]
-        found, free = await _lock(session, [name for name in asked if can_be_stored(name)])
+        found, free, at = await _lock(session, [name for name in asked if can_be_stored(name)])
         busy = {name for name, kept in found.items() if kept.number not in free}
         busy |= await _of_busy_runs(session, [settlements[i] for i in work.left], found)
-        at, written = await session.now(), _Written()
+        written = _Written()
         work.answer(busy, lambda each: _answer(each, found, written, at))
         calls: list[Call] = []
         if written.rows:
@@ -355,23 +355,24 @@ def _answer(
 
 async def _lock(
     session: Session, delivery_ids: list[str], *before: Call
-) -> tuple[dict[str, Kept], set[int]]:
-    """Begin a transaction, lock, and read: the deliveries, and the numbers of those that are locked
-    here together with the next one behind them."""
+) -> tuple[dict[str, Kept], set[int], datetime]:
+    """Begin a transaction, lock, and read: the deliveries, the numbers of those that are locked
+    here together with the next one behind them, and the time (an earlier answer may lie behind)."""
     try:
-        *_, locked, held_up, texts = await session.together(
+        *_, locked, held_up, texts, ((at,),) = await session.together(
             ("begin",),
             ("carefully",),
             *before,
             ("lock_deliveries", delivery_ids),
             ("lock_following", delivery_ids),
             ("deliveries_by_id", delivery_ids),
+            ("clock",),
         )
     except DATA_ERRORS as error:
         raise DeliveryNotFound(delivery_ids[0]) from error
     found = (delivery_of(text) for (text,) in texts)
     free = {number for (number,) in locked} - {number for (number,) in held_up}
-    return {kept.delivery.id: kept for kept in found}, free
+    return {kept.delivery.id: kept for kept in found}, free, session.heard(at)
 
 
 def _putting(rows: Sequence[ChangedDeliveryRow]) -> Call:

@@ -20,7 +20,7 @@ _LOCK = 0x54_4E_55_52
 """One migration at a time ("TNUR")."""
 
 
-class Look(NamedTuple):
+class SchemaState(NamedTuple):
     schema: int
     """Zero: none."""
     read_only: bool
@@ -57,16 +57,16 @@ def check_schema(place: str, present: int) -> None:
         )
 
 
-async def look(connection: AsyncConnection[Any], statement_timeout: float = 0.0) -> Look:
+async def look(connection: AsyncConnection[Any], statement_timeout: float = 0.0) -> SchemaState:
     """Check schema and server, and set up the connection. The server stops statements after
     ``statement_timeout`` seconds, in case the client is gone."""
     given = (connection.info.backend_pid, str(round(statement_timeout * 1000)))
     try:
         cursor = await connection.execute(SQL["schema"], given, prepare=False)
     except (errors.UndefinedTable, errors.InvalidSchemaName):
-        return Look(0, read_only=False)
+        return SchemaState(0, read_only=False)
     row = await cursor.fetchone()
-    return Look(int(row[0]), bool(row[1])) if row else Look(0, read_only=False)
+    return SchemaState(int(row[0]), bool(row[1])) if row else SchemaState(0, read_only=False)
 
 
 async def migrate(connection: AsyncConnection[Any], place: str) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 from weakref import WeakKeyDictionary
 
-from tenure.model.leases import Pace
+from tenure.model.leases import LateAnswers
 from tenure.ports.environment import Clock
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.admin import Admin
@@ -18,14 +18,14 @@ from tenure.stores.postgres.batch import RunCache
 from tenure.stores.postgres.connection import ServerClock
 from tenure.stores.postgres.leases import ClaimOrder, Leases
 from tenure.stores.postgres.logs import Logs
-from tenure.stores.postgres.notify import Announcer, Hints
+from tenure.stores.postgres.notify import Announcer, WakeupCalls
 from tenure.stores.postgres.outbox import OutboxCalls
 from tenure.stores.postgres.pools import Connections
 from tenure.stores.postgres.read import RunReads
 from tenure.stores.postgres.write import RunWrites
 
 
-class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, Hints, Admin):
+class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, WakeupCalls, Admin):
     """``RunStateStore``, ``ParallelBatches``, ``RunVersions``, ``LeaseStore``, ``Beginnings``,
     ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
     ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``,
@@ -46,7 +46,7 @@ class PostgresStore(RunWrites, RunReads, Leases, OutboxCalls, Logs, Hints, Admin
         self._listening = WeakKeyDictionary()
         self._reads = WeakKeyDictionary()
         self._claim_order = ClaimOrder()
-        self._pace = Pace()
+        self._pace = LateAnswers()
 
     async def close(self) -> None:
         """Close all connections. May be called twice."""

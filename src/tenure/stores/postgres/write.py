@@ -53,7 +53,7 @@ from tenure.stores.postgres.rows import (
     steps_of,
     to_write,
 )
-from tenure.stores.run_cache import Known
+from tenure.stores.run_cache import CachedRun
 
 Outcome = Receipt | TenureError
 _Work = list[tuple[int, Write]]
@@ -287,7 +287,7 @@ class RunWrites:
 
 
 class _ToBegin(NamedTuple):
-    known: Known[Head]
+    known: CachedRun[Head]
     steps: Steps
     applied_id: str | None
     at: datetime | None
@@ -302,7 +302,7 @@ async def _read_to_begin(session: Session, beginning: Beginning) -> _ToBegin:
     found = to_write(row[0])
     head = head_of(found.head, found.callbacks)
     steps = steps_of(head.run, found)
-    known = Known(head, steps, not_remembered)
+    known = CachedRun(head, steps, not_remembered)
     return _ToBegin(known, WholeSteps(steps), found.applied_id, found.at)
 
 

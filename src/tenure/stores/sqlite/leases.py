@@ -16,9 +16,9 @@ from tenure.model.leases import (
     OLDEST_EVERY,
     ClaimedRun,
     ClaimRequest,
+    LateAnswers,
     Lease,
     LeaseToken,
-    Pace,
     Purpose,
     Renewal,
     check_same_token,
@@ -46,7 +46,7 @@ class Leases:
         self._loading = writing.loading
         self._reading = writing.reading
         self._choosing = ClaimOrder(writing.sql, writing.reading)
-        self._pace = Pace()
+        self._pace = LateAnswers()
 
     # Claiming: write, commit, and only then read the claimed runs.
 

@@ -35,7 +35,7 @@ from tenure.model.update import (
 from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.rows import HOST_ITSELF, SpecSummary, added_hosts, bare, item_rows, started
-from tenure.stores.run_cache import Known, Recent
+from tenure.stores.run_cache import CachedRun, Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import DATA_ERRORS, savepoint, transaction
 from tenure.stores.sqlite.read import Reader
@@ -421,8 +421,8 @@ class RunLoader:
         """At the start of a transaction: notice writes of other connections."""
         self._data_version = self._sql.one("data_version")[0]
 
-    def remember(self, head: Head, steps: Iterable[StepState]) -> Known[Head]:
-        known = Known(head, steps, self._ended_host)
+    def remember(self, head: Head, steps: Iterable[StepState]) -> CachedRun[Head]:
+        known = CachedRun(head, steps, self._ended_host)
         known.seen_in = self._data_version
         self.recent.put(head.run.run_id, known)
         return known
@@ -451,16 +451,16 @@ class RunLoader:
         (callbacks,) = self._sql.one("callbacks", head.seq)
         return replace(head.run, callbacks=record_rows.callbacks_of(callbacks))
 
-    def steps(self, head: Head) -> Known[Head]:
+    def steps(self, head: Head) -> CachedRun[Head]:
         """From the cache, or read."""
         known = self.recent.get(head.run.run_id)
         if known is not None:
             return known
         steps = self._reading.steps(head)
         if head.run.ended:
-            return Known(head, steps, self._ended_host)
+            return CachedRun(head, steps, self._ended_host)
         return self.remember(head, steps)
 
-    def _ended_host(self, known: Known[Head], step: int, name: str) -> HostState | None:
+    def _ended_host(self, known: CachedRun[Head], step: int, name: str) -> HostState | None:
         row = self._sql.first("host", known.head.seq, step, name)
         return record_rows.host_of(row[0]) if row is not None else None

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
-from tenure.model.errors import NotStarted, StillRunning, TransportError, Untrusted
+from tenure.model.errors import NotStarted, StillRunning, SupervisorLost, Untrusted
 from tenure.ports.execution import Command, LocalTasks, Output
 from tenure.system import Account, supervisor_mark
 from tenure.transports.children import ChildStarter, signal_as, until_done
@@ -567,7 +567,7 @@ class RemoteTask:
         self._streams = Streams(loop, pipes, command.stdin, self._grace, self._held_open)
         self._pid: int | None = None
         self._status: int | None = None
-        self._refusal: TransportError | None = None
+        self._refusal: NotStarted | Untrusted | None = None
         self._why_lost: str | None = None
         self._untrusted = False
         self._dying = False
@@ -605,7 +605,7 @@ class RemoteTask:
                 "owner may have the run"
             )
         if self._status is None:
-            raise TransportError(
+            raise SupervisorLost(
                 f"{self._name} was ended with its supervisor ({self._why_lost}); how it would have "
                 "ended is not known"
             )
@@ -718,7 +718,7 @@ class RemoteTask:
         self._streams.end_with_what_is_there()
         self._tell()
 
-    def _refused(self, number: int, what: int) -> TransportError:
+    def _refused(self, number: int, what: int) -> NotStarted | Untrusted:
         if what == protocol.TO_TRUST:
             return Untrusted(
                 f"{os.fsdecode(self._image.argv[0])} was not started: the lease of its run was not "

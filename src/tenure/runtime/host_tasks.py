@@ -13,7 +13,7 @@ from tenure.aio import end, times_cancelled
 from tenure.model.errors import LeaseLost
 from tenure.model.status import HostStatus
 from tenure.ports.execution import Masking
-from tenure.runtime.executor import Outcome
+from tenure.runtime.executor import SUPERVISOR_LOST, Outcome
 from tenure.runtime.schedule import Start
 from tenure.runtime.stop import REQUESTED, RUN_FAILED, Stop
 
@@ -89,6 +89,8 @@ class HostTasks:
     def _not_ended(self, start: Start, outcome: Outcome) -> Outcome:
         if outcome.status is HostStatus.INTERRUPTED:
             return replace(outcome, cut_short=True)
+        if outcome.kind == SUPERVISOR_LOST:
+            return outcome
         self.unconfirmed.add(start.host)
         return replace(outcome, cut_short=self.stopped is not None)
 

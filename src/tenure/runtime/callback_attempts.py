@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from tenure.model.errors import DeliveryLost, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater, Settlement
-from tenure.model.retry import RetryPolicy
+from tenure.model.retry_policy import RetryPolicy
 from tenure.model.status import DeliveryState
 from tenure.ports.callbacks import CallbackSender, DeliveryClaim, NotTaken, Outbox, OutboxBatches
 
