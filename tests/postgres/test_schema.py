@@ -137,10 +137,10 @@ async def test_statements_are_prepared_only_if_that_is_allowed(
     async with PostgresStore(url) as store:
         await store.migrate_store()
     for setting, some in (("no", False), ("yes", True)):
-        async with PostgresStore(f"{url}?prepared={setting}") as store:
+        async with PostgresStore(f"{url}?prepared={setting}&connections=1") as store:
             run = new_run()
             await store.create_run(run)
-            for _ in range(6):
+            for _ in range(12):
                 await store.get_run(run.snapshot.run_id)
             async with store._connections.session(Purpose.READING) as session:
                 found = await session.connection.execute(
